@@ -1,0 +1,35 @@
+// Causal scaled dot-product attention with grouped key and value heads, computed in blocks of query rows (Dao et al.
+// 2022): the T x T scores are never stored.
+#pragma once
+
+#include "kernels/context.h"
+#include "kernels/random.h"
+#include "kernels/tensor.h"
+
+namespace ds {
+
+struct AttentionShape {
+  int64_t batch = 0, tokens = 0;  ///< B, T
+  int64_t heads = 0, kv_heads = 0, head_size = 0;  ///< heads is a multiple of kv_heads
+};
+
+struct AttentionDropout {
+  float p = 0;  ///< dropout on the attention probabilities
+  RandomStream stream;
+  uint64_t first_sample = 0;  ///< global index of sample 0: element (b, h, i, j) has index ((b*H + h)*T + i)*T + j
+};
+
+/// qkv: [B, T, heads + 2 kv_heads, head_size]: queries, then keys, then values of a token.
+/// out: [B, T, heads * head_size]; log_sum_exp: [B, heads, T] f32 (f64 for f64), of the scaled scores. Scores are
+/// scaled by 1/sqrt(head_size); token i sees tokens 0..i.
+void AttentionForward(const KernelContext& context, const AttentionShape& shape, Tensor qkv,
+                      const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp);
+
+/// dqkv: like qkv, every element written. dout, out: as in the forward pass.
+void AttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv, Tensor out,
+                       Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv);
+
+/// Bytes of thread-private memory that either call allocates, at most.
+int64_t AttentionScratchBytes(const AttentionShape& shape, DType dtype, int threads);
+
+}  // namespace ds

@@ -1,0 +1,55 @@
+// Optimizer updates over flat shards, in fp32 IEEE operations (explicit fma, correctly rounded sqrt and division, no
+// flush to zero): CPU and GPU give the same bits. Scalars are computed once on the host, in double, and rounded to fp32.
+//
+// For every kernel: master, moments and gradient are f32 [n]; `working`, when given, is [n] of the compute dtype and
+// receives the rounded master. The gradient is first multiplied by `gradient_scale` (clipping and loss scale).
+// Elements are independent: any partition gives the same bits.
+#pragma once
+
+#include "kernels/context.h"
+#include "kernels/tensor.h"
+
+namespace ds {
+
+/// Adam (Kingma, Ba 2014) and AdamW (Loshchilov, Hutter 2017), bias correction as in PyTorch and DeepSpeed:
+///   decoupled: p *= 1 - lr * weight_decay;  otherwise g += weight_decay * p
+///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+///   p -= step_size * m / (sqrt(v) / sqrt_correction2 + eps), step_size = lr / (1 - beta1^t)
+struct AdamScalars {
+  float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
+  float weight_decay;      ///< added to the gradient; 0 when decoupled
+  float decay_factor;      ///< 1 - lr * weight_decay when decoupled; else 1
+  float step_size;         ///< lr / (1 - beta1^t), or lr without bias correction
+  float inverse_sqrt_correction2;  ///< 1 / sqrt(1 - beta2^t), or 1
+};
+AdamScalars MakeAdamScalars(double lr, double beta1, double beta2, double eps, double weight_decay, bool decoupled,
+                            bool bias_correction, int64_t step, double gradient_scale);
+void AdamStep(const KernelContext& context, const AdamScalars& s, Tensor gradient, Tensor master, Tensor m, Tensor v,
+              Tensor working);
+
+/// SGD with momentum as in PyTorch: g += weight_decay p; buffer = momentum * buffer + (1 - dampening) g (the first
+/// step: buffer = g); nesterov: g + momentum * buffer; p -= lr * that. momentum 0: buffer is not read or written.
+struct SgdScalars {
+  float gradient_scale, lr, momentum, one_minus_dampening, weight_decay;
+  bool nesterov, first_step;
+};
+void SgdStep(const KernelContext& context, const SgdScalars& s, Tensor gradient, Tensor master, Tensor buffer,
+             Tensor working);
+
+/// Lion (Chen et al. 2023): p *= 1 - lr * weight_decay; p -= lr * sign(beta1 m + (1 - beta1) g);
+/// m = beta2 m + (1 - beta2) g.
+struct LionScalars {
+  float gradient_scale, lr, beta1, one_minus_beta1, beta2, one_minus_beta2, decay_factor;
+};
+void LionStep(const KernelContext& context, const LionScalars& s, Tensor gradient, Tensor master, Tensor m,
+              Tensor working);
+
+/// Adagrad (Duchi et al. 2011), as in PyTorch without learning-rate decay: g += weight_decay p; v += g^2;
+/// p -= lr * g / (sqrt(v) + eps).
+struct AdagradScalars {
+  float gradient_scale, lr, eps, weight_decay;
+};
+void AdagradStep(const KernelContext& context, const AdagradScalars& s, Tensor gradient, Tensor master, Tensor v,
+                 Tensor working);
+
+}  // namespace ds

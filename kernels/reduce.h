@@ -1,0 +1,19 @@
+// Reductions whose order is fixed: the same bits whatever the thread count.
+#pragma once
+
+#include <span>
+
+#include "kernels/context.h"
+#include "kernels/tensor.h"
+
+namespace ds {
+
+/// Sum of squares in fp64 of an f32 (or f64) tensor: element i goes to lane i mod 16, lanes are summed 0..15.
+/// Infinities and NaN propagate.
+double SumOfSquares(const KernelContext& context, Tensor x);
+
+/// out[i] = ((parts[0][i] + parts[1][i]) + parts[2][i]) + ...: fp32 sums for f32, bf16 and f16 (rounded once at the
+/// end), fp64 for f64. out may alias parts[0]. The order is the order of ranks: every communicator reduces with it.
+void SumInOrder(const KernelContext& context, std::span<const Tensor> parts, Tensor out);
+
+}  // namespace ds
