@@ -1,0 +1,167 @@
+// The job spec, resolved: every default filled in, every value checked, DeepSpeed's section translated.
+// docs/job-spec.md documents each key; runtime/job/schema.* reads and checks them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ds {
+
+enum class Norm { layer_norm, rms_norm };
+enum class PositionKind { learned, rope };
+enum class Activation { gelu, gelu_tanh, swiglu };
+enum class Precision { fp32, bf16, fp16 };
+enum class RecomputeMode { none, attention, full };
+enum class OnNan { stop, skip };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v };
+
+/// What a model is: one description for GPT-2, LLaMA, Mistral, Qwen2, ...
+struct ModelConfig {
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0;
+  int64_t vocabulary = 0;     ///< as users, loss and exported files see it
+  int64_t max_positions = 0;
+  Norm norm = Norm::layer_norm;
+  double norm_eps = 1e-5;
+  PositionKind position = PositionKind::learned;
+  double rope_theta = 10000.0;
+  Activation activation = Activation::gelu_tanh;
+  bool bias = true;       ///< biases of linear layers (and of LayerNorm)
+  bool qkv_bias = true;   ///< bias of the query/key/value projection (defaults to `bias`; Qwen2 has it alone)
+  bool tied_head = true;  ///< the output projection is the token embedding
+  double dropout = 0.0;   ///< embedding, attention probabilities, residual branches
+
+  int64_t head_size() const { return hidden / heads; }
+  /// vocabulary rounded up to a multiple of 64: rows of the embedding that no token names, columns of logits that the
+  /// loss does not see.
+  int64_t padded_vocabulary() const { return (vocabulary + 63) / 64 * 64; }
+};
+
+struct DataConfig {
+  std::vector<std::string> train, validation;  ///< absolute paths: text, .jsonl or prepared token files
+  std::string tokenizer = "bytes";
+  int64_t sequence_length = 0;
+};
+
+struct ParallelConfig {
+  int64_t tensor = 1, pipeline = 1, sequence = 1, expert = 1;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int64_t virtual_stages = 1;
+  std::string partition = "time";
+};
+
+/// From DeepSpeed's batch keys.
+struct BatchConfig {
+  int64_t train_batch_size = 0, micro_batch_size = 0, accumulation = 1;  ///< train = micro * accumulation * data width
+};
+
+/// DeepSpeed's zero_optimization. Sizes are in elements.
+struct ZeroConfig {
+  int stage = 0;
+  int64_t reduce_bucket_size = 500'000'000;
+  int64_t allgather_bucket_size = 500'000'000;
+  int64_t prefetch_bucket_size = 50'000'000;
+  int64_t param_persistence_threshold = 100'000;
+  int64_t model_persistence_threshold = INT64_MAX;
+  int64_t max_live_parameters = 1'000'000'000;
+  int64_t max_reuse_distance = 1'000'000'000;
+};
+
+/// DeepSpeed's fp16 section.
+struct LossScaleConfig {
+  double fixed = 0;  ///< loss_scale; 0: dynamic
+  int initial_power = 16;
+  int window = 1000;
+  int hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_scale = 1;
+};
+
+enum class OptimizerKind { adam, adamw, sgd, lion, adagrad };
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;  ///< defaults differ by kind: see docs
+  bool bias_correction = true;
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+};
+
+enum class SchedulerKind { none, lr_range_test, one_cycle, warmup_lr, warmup_decay_lr, warmup_cosine_lr };
+/// DeepSpeed's scheduler section: `parameters` by DeepSpeed's names, checked for the kind, defaults filled in.
+struct SchedulerConfig {
+  SchedulerKind kind = SchedulerKind::none;
+  std::map<std::string, double> parameters;  ///< booleans are 0 or 1; warmup_type log = 0, linear = 1
+};
+
+struct TrainingConfig {
+  int64_t steps = 0, log_every = 10, validate_every = 0, validate_batches = 8;
+  RecomputeMode recompute = RecomputeMode::none;
+  bool deterministic = true, exact_sharding = false;
+  std::vector<int64_t> profile_steps;
+  OnNan on_nan = OnNan::stop;
+};
+
+struct CheckpointConfig {
+  int64_t every = 0, keep = 2;  ///< every: 0 at the end only, -1 never
+  bool on_signal = true;
+};
+
+struct MemoryConfig {
+  std::optional<int64_t> device_limit, host_limit;  ///< bytes
+  std::string offload_activations = "none";
+};
+
+struct LaunchConfig {
+  std::string bootstrap = "auto";
+  int64_t restarts = 0;
+  std::optional<int64_t> min_nodes;  ///< absent: all
+  std::vector<std::pair<std::string, std::string>> env;
+  double grace_seconds = 30, lease_seconds = 30, suspect_seconds = 20, progress_seconds = 600;
+};
+
+struct JobSpec {
+  std::string name;
+  uint64_t seed = 1234;
+  std::string preset;  ///< empty: none
+  ModelConfig model;
+  DataConfig data;
+  ParallelConfig parallel;
+  TrainingConfig training;
+  CheckpointConfig checkpoint;
+  MemoryConfig memory;
+  LaunchConfig launch;
+
+  Precision precision = Precision::fp32;  ///< DeepSpeed's bf16.enabled, fp16.enabled
+  BatchConfig batch;
+  ZeroConfig zero;
+  LossScaleConfig loss_scale;
+  OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  double gradient_clipping = 1.0;  ///< 0: none
+
+  std::vector<std::string> notes;  ///< DeepSpeed keys that are satisfied by construction, one sentence each
+};
+
+/// One `--set KEY=VALUE`.
+struct Override {
+  std::string key;    ///< dotted
+  std::string value;  ///< YAML
+};
+
+/// Reads a job file, applies overrides in order (later wins), checks everything, fills every default in.
+/// `data_width` is the number of data-parallel ranks: batch sizes are resolved against it. Paths in the spec become
+/// absolute, relative to the job file. Throws UsageError naming file:line:column, key, value, reason and remedy;
+/// several errors are reported together, one a line.
+JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overrides, int64_t ranks);
+
+/// The same from text already in memory (`name` stands for the file in messages; paths are relative to `folder`).
+JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std::string& folder,
+                     const std::vector<Override>& overrides, int64_t ranks);
+
+/// The resolved spec as YAML, every default written out; ParseJobSpec reads it back to an equal spec.
+std::string ToYaml(const JobSpec& spec);
+
+}  // namespace ds
