@@ -1,0 +1,82 @@
+// What each segment of a model is, as data: parameters, tensors it keeps between its passes, scratch and work.
+//
+// A segment is half a transformer block (attention; MLP), the embedding, or the head with the loss. Its implementation
+// (runtime/segments) reads and writes exactly the tensors named here, in this order.
+//
+//   embedding  y = dropout(wte[ids] + wpe[t])
+//   attention  y = x + dropout(proj(attention(rope(qkv(norm(x))))))
+//   mlp        y = x + dropout(down(activation(up(norm(x)))))
+//   head       losses = cross_entropy(norm(x) * lm_head^T, targets);   lm_head = wte when tied
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+#include "runtime/job/job_spec.h"
+
+namespace ds {
+
+enum class SegmentKind { embedding, attention, mlp, head };
+enum class InitKind { normal, ones, zeros };
+
+struct ParamSpec {
+  std::string name;   ///< global and stable: "layers.3.attention.qkv.weight"; the name in checkpoints
+  Shape shape;        ///< linear weights are [out, in], as in PyTorch
+  bool decay = true;  ///< weight decay applies (matrices: yes; norms and biases: no)
+  InitKind init = InitKind::normal;
+  double stddev = 0.02;
+  int64_t real_rows = 0;  ///< rows beyond these are padding of the vocabulary: zero, never exported. 0: all are real
+};
+
+struct TensorSpec {
+  std::string name;
+  DType dtype;
+  Shape shape;
+};
+
+/// Samples and tokens a sample of one micro-batch on one rank.
+struct MicroBatchShape {
+  int64_t samples = 0, tokens = 0;
+};
+
+struct SegmentSpec {
+  SegmentKind kind = SegmentKind::embedding;
+  int64_t layer = -1;  ///< of attention and mlp
+  std::string name;    ///< "embedding", "layer3.attention", "layer3.mlp", "head"
+  std::vector<ParamSpec> params;
+  bool tied = false;   ///< head: its matrix is the embedding's token table
+
+  std::vector<TensorSpec> saved;    ///< written by forward and recompute, read by the backward passes
+  std::vector<TensorSpec> carried;  ///< written by backward_input, read by backward_weight
+  int64_t forward_scratch = 0, backward_input_scratch = 0, backward_weight_scratch = 0;  ///< bytes
+  double forward_flops = 0, backward_input_flops = 0, backward_weight_flops = 0;
+};
+
+/// Bytes of `tensors` laid one after another, each aligned to 64 bytes; offsets, when given, receives each one's start.
+int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* offsets = nullptr);
+
+/// The segments of a model in order: embedding, (attention, mlp) x layers, head. `compute` is the dtype of activations:
+/// f32, bf16, f16, or f64 for tests. Describes the CPU backend.
+///
+/// saved, carried and scratch, with N = samples * tokens, statistics in f32 (f64 when compute is f64):
+///   embedding  saved: -                    carried: -   backward_weight scratch: dropped dy [N, D] when dropout > 0
+///   attention  saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], qkv [N, (H + 2 KV) hd], attended [N, H hd],
+///                     log_sum_exp [B, H, T]
+///              carried: dqkv [N, (H + 2 KV) hd], dnormed [N, D], dropped_dy [N, D] when dropout > 0
+///              forward scratch: projection [N, D]; backward_input scratch: dattended [N, H hd]
+///   mlp        saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], pre [N, F] ([N, 2F] gate and up for SwiGLU)
+///              carried: dpre like pre, dnormed [N, D], dropped_dy [N, D] when dropout > 0
+///              forward scratch: activated [N, F] and projection [N, D]; backward_input scratch: dactivated [N, F];
+///              backward_weight scratch: activated [N, F]
+///   head       saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], dlogits [N, Vp]
+///              carried: dnormed [N, D]
+///              forward scratch: logits [min(N, kHeadRows), Vp] f32 (f64), losses [N] f32 (f64)
+/// Every scratch tensor is aligned to 64 bytes, in the order named.
+std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape);
+
+/// Rows of logits that the CPU head computes at a time.
+inline constexpr int64_t kHeadRows = 256;
+
+}  // namespace ds

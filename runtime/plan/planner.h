@@ -1,0 +1,42 @@
+// From a layout to a checked, priced plan: the passes in their order. Each pass is a function in a file of its own.
+//
+//   compute_order   Forward, BackwardInput, BackwardWeight of every micro-batch, with their activations
+//   recompute       drops saved tensors after the forward, inserts Recompute before the backward
+//   residency       resident buffers by ZeRO stage; binds params and grads operands
+//   gather          Gather and Release within the byte budgets, a segment ahead (ZeRO-3)
+//   reduce          Reduce of each bucket when its gradient is complete
+//   step            SumTied, Norm, OptimizerStep, Gather of updated parameters
+//   arena           offsets from live intervals
+//   streams         waits and signals from every pair of conflicting uses
+//   check           refuses what would deadlock or read what is not there
+//   price           peak bytes, step time
+#pragma once
+
+#include <string>
+
+#include "runtime/plan/plan.h"
+
+namespace ds {
+
+/// Builds the plan of one rank. Throws Error when the check finds fault (a defect of a pass, never of the user).
+Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options);
+
+/// The dtype of activations and working parameters.
+DType ComputeDType(Precision precision);
+/// fp32 moments an optimizer keeps.
+int MomentCount(const OptimizerConfig& optimizer);
+/// Options and layout of `rank` of `ranks` for a job.
+PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks);
+ModelLayout LayoutOf(const JobSpec& spec, int ranks);
+
+/// Throws UsageError when the plan needs more than memory.device_limit/host_limit or `available` bytes (0: unknown):
+/// with the numbers by kind and the nearest changes that would fit.
+void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes);
+
+/// The plan as text: a header, buffers, one action a line. Stable: golden tests and people read it.
+std::string ToText(const ModelLayout& layout, const Plan& plan);
+
+/// The name of action `index` as every message, profile and error writes it: "17 BackwardWeight layer3.mlp mb0".
+std::string Describe(const ModelLayout& layout, const Plan& plan, size_t index);
+
+}  // namespace ds
