@@ -1,0 +1,69 @@
+// Checkpoints: parameters and optimizer state by parameter name and slice, written by all ranks, committed as one.
+//
+//   step-N/                      appears under this name only when every byte of it is on disk
+//     manifest.json              written last: training state, files with size and checksum, every slice's place
+//     rank-R.safetensors         the slices that rank R owns
+//
+// A slice is a run of elements of a parameter (row-major), so any layout can read what any other wrote.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/plan/plan.h"
+
+namespace ds {
+
+/// A run of elements of one parameter's state which this rank owns. `data` is f32, one-dimensional.
+struct StateSlice {
+  std::string param;
+  StateKind state = StateKind::master;  ///< master, moment1 or moment2
+  Shape shape;          ///< of the whole parameter as exported (without vocabulary padding)
+  int64_t begin = 0;    ///< first element, in the parameter
+  Tensor data;
+};
+
+/// Everything besides tensors that a resume needs; doubles round-trip exactly.
+struct TrainingState {
+  int64_t step = 0;             ///< steps done
+  int64_t tokens = 0;
+  int64_t samples = 0;          ///< position in the data: global samples consumed
+  int64_t optimizer_steps = 0;  ///< without skipped ones (bias correction)
+  double loss_scale = 1;
+  int64_t good_steps = 0;       ///< since the last overflow or change of the scale
+  int hysteresis_left = 0;
+  uint64_t seed = 0;            ///< all random numbers are functions of seed and position
+  int data_width = 1;
+  double final_loss = 0;
+  std::string job_yaml;         ///< the resolved spec that wrote it
+};
+
+/// Writes `root`/step-N and moves `root`/latest to it; then removes the oldest beyond `keep` (0: keeps all).
+/// Collective over `control`. On failure throws and leaves earlier checkpoints as they were. Returns the folder.
+std::string WriteCheckpoint(const std::filesystem::path& root, const TrainingState& state,
+                            const std::vector<StateSlice>& slices, int64_t keep, Communicator& control);
+
+/// An opened checkpoint whose manifest and checksums were verified. Throws RuntimeError naming the file otherwise.
+class CheckpointReader {
+ public:
+  explicit CheckpointReader(const std::filesystem::path& folder);
+  ~CheckpointReader();
+  const TrainingState& state() const;
+  /// Every parameter with its shape.
+  std::map<std::string, Shape> parameters() const;
+  bool Has(const std::string& param, StateKind state) const;
+  /// Elements [begin, begin + out.numel()) of a parameter's state into `out` (f32), from whichever slices hold them.
+  void Read(const std::string& param, StateKind state, int64_t begin, Tensor out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ds
