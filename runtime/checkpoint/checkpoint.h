@@ -16,7 +16,7 @@
 
 #include "kernels/tensor.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/plan/plan.h"
+#include "runtime/plan/manifest.h"
 
 namespace ds {
 
@@ -27,21 +27,6 @@ struct StateSlice {
   Shape shape;          ///< of the whole parameter as exported (without vocabulary padding)
   int64_t begin = 0;    ///< first element, in the parameter
   Tensor data;
-};
-
-/// Everything besides tensors that a resume needs; doubles round-trip exactly.
-struct TrainingState {
-  int64_t step = 0;             ///< steps done
-  int64_t tokens = 0;
-  int64_t samples = 0;          ///< position in the data: global samples consumed
-  int64_t optimizer_steps = 0;  ///< without skipped ones (bias correction)
-  double loss_scale = 1;
-  int64_t good_steps = 0;       ///< since the last overflow or change of the scale
-  int hysteresis_left = 0;
-  uint64_t seed = 0;            ///< all random numbers are functions of seed and position
-  int data_width = 1;
-  double final_loss = 0;
-  std::string job_yaml;         ///< the resolved spec that wrote it
 };
 
 /// Writes `root`/step-N and moves `root`/latest to it; then removes the oldest beyond `keep` (0: keeps all).
