@@ -1,0 +1,73 @@
+#include "proto/channel.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "proto/version.h"
+
+#ifndef DS_BUILD_VERSION
+#error "DS_BUILD_VERSION comes from CMake"
+#endif
+
+namespace ds {
+namespace {
+
+constexpr int kPingEveryMs = 10'000;
+
+grpc::ChannelArguments Arguments(double silence_seconds) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, std::max(1000, static_cast<int>(silence_seconds * 1000)));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Each channel has connections of its own: nothing is shared behind the back of two jobs in one process.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return arguments;
+}
+
+}  // namespace
+
+const char* BuildVersion() { return DS_BUILD_VERSION; }
+
+void PrepareGrpc() {
+  ::setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);
+  ::setenv("GRPC_VERBOSITY", "NONE", 0);  // our messages name what failed; gRPC's own log stays available on request
+}
+
+std::shared_ptr<grpc::Channel> SecureChannel(const std::string& address, const std::string& server_name,
+                                             const TlsIdentity& identity, double silence_seconds) {
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = identity.ca_certificate;
+  options.pem_cert_chain = identity.certificate;
+  options.pem_private_key = identity.private_key;
+  grpc::ChannelArguments arguments = Arguments(silence_seconds);
+  arguments.SetSslTargetNameOverride(server_name);
+  return grpc::CreateCustomChannel(address, grpc::SslCredentials(options), arguments);
+}
+
+std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket_path) {
+  return grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(), Arguments(60));
+}
+
+std::shared_ptr<grpc::ServerCredentials> MutualTls(const TlsIdentity& identity) {
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = identity.ca_certificate;
+  options.pem_key_cert_pairs.push_back({identity.private_key, identity.certificate});
+  return grpc::SslServerCredentials(options);
+}
+
+void SetServerOptions(grpc::ServerBuilder& builder, double silence_seconds) {
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, std::max(1000, static_cast<int>(silence_seconds * 1000)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingEveryMs / 4);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port is ours alone
+}
+
+}  // namespace ds
