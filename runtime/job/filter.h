@@ -15,8 +15,8 @@
 namespace ds {
 
 struct HostFilter {
-  std::string include;           ///< empty: not given
-  std::string exclude;           ///< empty: not given
+  std::optional<std::string> include;
+  std::optional<std::string> exclude;
   std::optional<int> num_nodes;  ///< the first N hosts
   std::optional<int> num_gpus;   ///< the first N slots of each host
 };

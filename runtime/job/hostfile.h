@@ -34,6 +34,9 @@ std::vector<HostSlots> LoadHostfile(const std::string& path);
 /// Whether `host` names this machine by loopback: localhost, 127.x.y.z, ::1.
 bool IsLoopback(std::string_view host);
 
+/// One spelling of a host: lower case, IPv6 addresses in their shortest form. Hosts are compared by it.
+std::string CanonicalHost(std::string_view host);
+
 /// `host` as messages and filters write it: IPv6 addresses in brackets.
 std::string Bracketed(std::string_view host);
 

@@ -1,0 +1,130 @@
+#include "runtime/job/hostfile.h"
+
+#include "runtime/base/error.h"
+#include "test/catch.h"
+
+namespace ds {
+namespace {
+
+std::string Failure(const std::string& text) {
+  try {
+    ParseHostfile(text, "hosts");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// "user@host:slots ..." of what was read.
+std::string Show(const std::string& text) {
+  std::string out;
+  for (const HostSlots& host : ParseHostfile(text, "hosts")) {
+    if (!out.empty()) out += ' ';
+    if (!host.user.empty()) out += host.user + "@";
+    out += host.host + "*" + std::to_string(host.slots.size());
+  }
+  return out;
+}
+
+TEST_CASE("hostfile: what is read as meant") {
+  CHECK(Show("w0 slots=4\nw1 slots=2\n") == "w0*4 w1*2");
+  CHECK(Show("w0 slots=4\nw1 slots=2") == "w0*4 w1*2");                          // no last newline
+  CHECK(Show("w0 slots=4\r\nw1 slots=2\r\n") == "w0*4 w1*2");                    // CRLF
+  CHECK(Show("\xEF\xBB\xBFw0 slots=4\n") == "w0*4");                             // byte-order mark
+  CHECK(Show("# top\n\n   \n\t\nw0 slots=4   # end\n#w1 slots=2\n") == "w0*4");  // blanks and comments
+  CHECK(Show("w0 slots=4#tight\n") == "w0*4");
+  CHECK(Show("  w0\t slots=4 \n") == "w0*4");
+  CHECK(Show("10.0.0.1 slots=1\n") == "10.0.0.1*1");
+  CHECK(Show("::1 slots=1\n[fe80::2] slots=2\nfe80::3%eth0 slots=3\n") == "::1*1 fe80::2*2 fe80::3%eth0*3");
+  CHECK(Show("al@w0 slots=1\nal@[::1] slots=1\nbo@10.0.0.1 slots=1\n") == "al@w0*1 al@::1*1 bo@10.0.0.1*1");
+  CHECK(Show("127.0.0.1 slots=1\n127.0.0.2 slots=1\n") == "127.0.0.1*1 127.0.0.2*1");
+  CHECK(Show("node-1.rack_2.example.org slots=65536\n") == "node-1.rack_2.example.org*65536");
+  CHECK(Show("w0 slots=04\n") == "w0*4");
+  CHECK(ParseHostfile("w slots=3\n", "h")[0].slots == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE("hostfile: errors name their place") {
+  struct Case {
+    const char* text;
+    const char* start;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {"w0", "hosts:1:3: ", "slots= is absent"},
+      {"w0 slots=1\n  w1  # slots=2", "hosts:2:5: ", "slots= is absent"},
+      {"w0 slots=4 max_slots=8", "hosts:1:12: ", "text after"},
+      {"w0 slots=4 slots=8", "hosts:1:12: ", "text after"},
+      {"w0 max-slots=3 slots=2", "hosts:1:4: ", "slots=N is wanted"},
+      {"w0 slots = 4", "hosts:1:4: ", "slots=N is wanted"},
+      {"w0 SLOTS=2", "hosts:1:4: ", "slots=N is wanted"},
+      {"w0 slots=8x", "hosts:1:10: ", "ASCII digits"},
+      {"w0 slots=", "hosts:1:10: ", "a number is wanted"},
+      {"w0 slots=0", "hosts:1:10: ", "without slots"},
+      {"w0 slots=-1", "hosts:1:10: ", "negative"},
+      {"w0 slots=+1", "hosts:1:10: ", "ASCII digits"},
+      {"w0 slots=1.0", "hosts:1:10: ", "ASCII digits"},
+      {"w0 slots=\xD9\xA3", "hosts:1:10: ", "ASCII digits"},  // an Arabic-Indic digit
+      {"w0 slots=65537", "hosts:1:10: ", "too large"},
+      {"w0 slots=99999999999999999999", "hosts:1:10: ", "too large"},
+      {"slots=3", "hosts:1:1: ", "a host is wanted"},
+      {"w0 slots=1\nw1 slots=1\nW0 slots=2", "hosts:3:1: ", "the same host twice; the first is at hosts:1:1"},
+      {"w0 slots=1\nal@w0 slots=2", "hosts:2:1: ", "the same host twice"},
+      {"::1 slots=1\n [0:0:0:0:0:0:0:1] slots=1", "hosts:2:2: ", "the same host twice"},
+      {"-oProxyCommand=x slots=1", "hosts:1:1: ", "may not begin with '-'"},
+      {"al@-w slots=1", "hosts:1:4: ", "may not begin with '-'"},
+      {"-al@w slots=1", "hosts:1:1: ", "not a user name"},
+      {"@w slots=1", "hosts:1:1: ", "not a user name"},
+      {"al@ slots=1", "hosts:1:4: ", "a host is wanted"},
+      {"[] slots=1", "hosts:1:1: ", "a host is wanted"},
+      {"[::1 slots=1", "hosts:1:1: ", "not an IPv6"},
+      {"w0:22 slots=1", "hosts:1:1: ", "not an IPv6"},
+      {"[w0] slots=1", "hosts:1:1: ", "not an IPv6"},
+      {"1.2.3 slots=1", "hosts:1:1: ", "not an IPv4"},
+      {"1.2.3.400 slots=1", "hosts:1:1: ", "not an IPv4"},
+      {"w$0 slots=1", "hosts:1:1: ", "not a host"},
+      {"w\xC3\xA9 slots=1", "hosts:1:1: ", "not a host"},
+      {"w0 slots=1\rw1 slots=2", "hosts:1:10: ", "ASCII digits"},
+      {"", "hosts:1:1: ", "no host"},
+      {"# only\n\n", "hosts:1:1: ", "no host"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.text);
+    const std::string failure = Failure(c.text);
+    CAPTURE(failure);
+    CHECK(failure.find(c.start) == 0);
+    CHECK(failure.find(c.reason) != std::string::npos);
+    CHECK(failure.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("hostfile: all errors are told, one a line") {
+  const std::string failure = Failure("w0\nw1 slots=0\nw2 slots=1\n-x slots=1\n");
+  CHECK(failure.find("hosts:1:3: ") == 0);
+  CHECK(failure.find("\nhosts:2:10: ") != std::string::npos);
+  CHECK(failure.find("\nhosts:4:1: ") != std::string::npos);
+}
+
+TEST_CASE("hostfile: a file that does not exist is the user's error") {
+  try {
+    LoadHostfile("/nonexistent/hosts");
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(std::string(error.what()).find("/nonexistent/hosts") != std::string::npos);
+  }
+}
+
+TEST_CASE("loopback hosts") {
+  for (const char* host :
+       {"localhost", "LocalHost", "127.0.0.1", "127.0.0.2", "127.255.0.1", "::1", "0:0:0:0:0:0:0:1"}) {
+    CAPTURE(host);
+    CHECK(IsLoopback(host));
+  }
+  for (const char* host : {"w0", "10.0.0.1", "::2", "127.example.org", "localhost.example.org", ""}) {
+    CAPTURE(host);
+    CHECK_FALSE(IsLoopback(host));
+  }
+}
+
+}  // namespace
+}  // namespace ds
