@@ -3,7 +3,8 @@
 //
 // For every kernel: master, moments and gradient are f32 [n]; `working`, when given, is [n] of the compute dtype and
 // receives the rounded master. The gradient is first multiplied by `gradient_scale` (clipping and loss scale).
-// Elements are independent: any partition gives the same bits.
+// Elements are independent: any partition gives the same bits. Each update is given twice: as its paper has it, and
+// as the sequence of roundings that every backend must follow; [x] is one rounding to fp32.
 #pragma once
 
 #include "kernels/context.h"
@@ -15,6 +16,9 @@ namespace ds {
 ///   decoupled: p *= 1 - lr * weight_decay;  otherwise g += weight_decay * p
 ///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 ///   p -= step_size * m / (sqrt(v) / sqrt_correction2 + eps), step_size = lr / (1 - beta1^t)
+/// Roundings: g = [weight_decay * p + [g * gradient_scale]];  m = [beta1 * m + [one_minus_beta1 * g]];
+///   v = [beta2 * v + [[one_minus_beta2 * g] * g]];  d = [[sqrt v] * inverse_sqrt_correction2 + eps];
+///   p = [-step_size * [m / d] + [p * decay_factor]]
 struct AdamScalars {
   float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
   float weight_decay;      ///< added to the gradient; 0 when decoupled
@@ -29,6 +33,8 @@ void AdamStep(const KernelContext& context, const AdamScalars& s, Tensor gradien
 
 /// SGD with momentum as in PyTorch: g += weight_decay p; buffer = momentum * buffer + (1 - dampening) g (the first
 /// step: buffer = g); nesterov: g + momentum * buffer; p -= lr * that. momentum 0: buffer is not read or written.
+/// Roundings: g = [weight_decay * p + [g * gradient_scale]];  b = [momentum * b + [one_minus_dampening * g]];
+///   d = [momentum * b + g] or b;  p = [-lr * d + p]
 struct SgdScalars {
   float gradient_scale, lr, momentum, one_minus_dampening, weight_decay;
   bool nesterov, first_step;
@@ -38,6 +44,8 @@ void SgdStep(const KernelContext& context, const SgdScalars& s, Tensor gradient,
 
 /// Lion (Chen et al. 2023): p *= 1 - lr * weight_decay; p -= lr * sign(beta1 m + (1 - beta1) g);
 /// m = beta2 m + (1 - beta2) g.
+/// Roundings: g = [g * gradient_scale];  c = [beta1 * m + [one_minus_beta1 * g]];
+///   p = [-lr * sign(c) + [p * decay_factor]];  m = [beta2 * m + [one_minus_beta2 * g]]
 struct LionScalars {
   float gradient_scale, lr, beta1, one_minus_beta1, beta2, one_minus_beta2, decay_factor;
 };
@@ -46,6 +54,7 @@ void LionStep(const KernelContext& context, const LionScalars& s, Tensor gradien
 
 /// Adagrad (Duchi et al. 2011), as in PyTorch without learning-rate decay: g += weight_decay p; v += g^2;
 /// p -= lr * g / (sqrt(v) + eps).
+/// Roundings: g = [weight_decay * p + [g * gradient_scale]];  v = [g * g + v];  p = [-lr * [g / [[sqrt v] + eps]] + p]
 struct AdagradScalars {
   float gradient_scale, lr, eps, weight_decay;
 };

@@ -8,8 +8,8 @@
 
 namespace ds {
 
-/// Sum of squares in fp64 of an f32 (or f64) tensor: element i goes to lane i mod 16, lanes are summed 0..15.
-/// Infinities and NaN propagate.
+/// Sum of squares in fp64 of an f32 (or f64) tensor: in blocks of 65,536 elements; in a block element i goes to lane
+/// i mod 16 and lanes are summed 0..15; then blocks are summed in order. Infinities and NaN propagate.
 double SumOfSquares(const KernelContext& context, Tensor x);
 
 /// out[i] = ((parts[0][i] + parts[1][i]) + parts[2][i]) + ...: fp32 sums for f32, bf16 and f16 (rounded once at the

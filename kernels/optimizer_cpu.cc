@@ -1,0 +1,137 @@
+#include "kernels/optimizer.h"
+
+#include <cmath>
+
+#include "kernels/convert.h"
+#include "kernels/parallel.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kBlock = 2048;  ///< elements that are updated before their working copy is rounded from the cache
+
+/// The flat fp32 array of an optimizer tensor of n elements.
+float* State(const char* kernel, const char* name, const Tensor& t, int64_t n) {
+  detail::CheckVector(kernel, name, t, DType::f32, n);
+  return t.as<float>();
+}
+
+/// update(begin, end) in blocks, each followed by rounding master into `working` when that is given.
+template <class Update>
+void ForEachBlock(const KernelContext& context, const char* kernel, const float* master, int64_t n,
+                  const Tensor& working, const Update& update) {
+  if (!working) return detail::ParallelBlocks(context, n, kBlock, update);
+  detail::CheckFloating(kernel, "working", working);
+  detail::CheckVector(kernel, "working", working, working.dtype, n);
+  detail::DispatchFloating(working.dtype, kernel, [&](auto type) {
+    auto* copy = working.as<decltype(type)>();
+    detail::ParallelBlocks(context, n, kBlock, [&](int64_t begin, int64_t end) {
+      update(begin, end);
+      detail::Convert(master + begin, copy + begin, end - begin);
+    });
+  });
+}
+
+}  // namespace
+
+AdamScalars MakeAdamScalars(double lr, double beta1, double beta2, double eps, double weight_decay, bool decoupled,
+                            bool bias_correction, int64_t step, double gradient_scale) {
+  const double t = static_cast<double>(step);
+  const double correction1 = bias_correction ? 1 - std::pow(beta1, t) : 1;
+  const double correction2 = bias_correction ? 1 - std::pow(beta2, t) : 1;
+  AdamScalars s;
+  s.gradient_scale = static_cast<float>(gradient_scale);
+  s.beta1 = static_cast<float>(beta1);
+  s.one_minus_beta1 = static_cast<float>(1 - beta1);
+  s.beta2 = static_cast<float>(beta2);
+  s.one_minus_beta2 = static_cast<float>(1 - beta2);
+  s.eps = static_cast<float>(eps);
+  s.weight_decay = decoupled ? 0.0f : static_cast<float>(weight_decay);
+  s.decay_factor = decoupled ? static_cast<float>(1 - lr * weight_decay) : 1.0f;
+  s.step_size = static_cast<float>(lr / correction1);
+  s.inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(correction2));
+  return s;
+}
+
+void AdamStep(const KernelContext& context, const AdamScalars& s, Tensor gradient, Tensor master, Tensor m, Tensor v,
+              Tensor working) {
+  const char* kernel = "AdamStep";
+  const int64_t n = master.numel();
+  const float* gs = State(kernel, "gradient", gradient, n);
+  float *ps = State(kernel, "master", master, n), *ms = State(kernel, "m", m, n), *vs = State(kernel, "v", v, n);
+  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);
+      const float m1 = std::fma(s.beta1, ms[i], s.one_minus_beta1 * g);
+      const float v1 = std::fma(s.beta2, vs[i], s.one_minus_beta2 * g * g);
+      const float denominator = std::fma(std::sqrt(v1), s.inverse_sqrt_correction2, s.eps);
+      ms[i] = m1;
+      vs[i] = v1;
+      ps[i] = std::fma(-s.step_size, m1 / denominator, ps[i] * s.decay_factor);
+    }
+  });
+}
+
+void SgdStep(const KernelContext& context, const SgdScalars& s, Tensor gradient, Tensor master, Tensor buffer,
+             Tensor working) {
+  const char* kernel = "SgdStep";
+  const int64_t n = master.numel();
+  const float* gs = State(kernel, "gradient", gradient, n);
+  float* ps = State(kernel, "master", master, n);
+  if (s.momentum == 0.0f) {
+    return ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i)
+        ps[i] = std::fma(-s.lr, std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale), ps[i]);
+    });
+  }
+  float* bs = State(kernel, "buffer", buffer, n);
+  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);
+      const float b = s.first_step ? g : std::fma(s.momentum, bs[i], s.one_minus_dampening * g);
+      const float direction = s.nesterov ? std::fma(s.momentum, b, g) : b;
+      bs[i] = b;
+      ps[i] = std::fma(-s.lr, direction, ps[i]);
+    }
+  });
+}
+
+void LionStep(const KernelContext& context, const LionScalars& s, Tensor gradient, Tensor master, Tensor m,
+              Tensor working) {
+  const char* kernel = "LionStep";
+  const int64_t n = master.numel();
+  const float* gs = State(kernel, "gradient", gradient, n);
+  float *ps = State(kernel, "master", master, n), *ms = State(kernel, "m", m, n);
+  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float g = gs[i] * s.gradient_scale;
+      const float c = std::fma(s.beta1, ms[i], s.one_minus_beta1 * g);
+      const float sign = c > 0 ? 1.0f : (c < 0 ? -1.0f : c);  // zero and NaN are their own sign
+      ps[i] = std::fma(-s.lr, sign, ps[i] * s.decay_factor);
+      ms[i] = std::fma(s.beta2, ms[i], s.one_minus_beta2 * g);
+    }
+  });
+}
+
+void AdagradStep(const KernelContext& context, const AdagradScalars& s, Tensor gradient, Tensor master, Tensor v,
+                 Tensor working) {
+  const char* kernel = "AdagradStep";
+  const int64_t n = master.numel();
+  const float* gs = State(kernel, "gradient", gradient, n);
+  float *ps = State(kernel, "master", master, n), *vs = State(kernel, "v", v, n);
+  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);
+      const float v1 = std::fma(g, g, vs[i]);
+      vs[i] = v1;
+      ps[i] = std::fma(-s.lr, g / (std::sqrt(v1) + s.eps), ps[i]);
+    }
+  });
+}
+
+}  // namespace ds

@@ -1,0 +1,61 @@
+#include "kernels/reduce.h"
+
+#include <vector>
+
+#include "kernels/convert.h"
+#include "kernels/lanes.h"
+#include "kernels/parallel.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kSumBlock = 65536;  ///< part of the contract in reduce.h: it fixes the order of the sum
+
+template <class T>
+double BlockwiseSumOfSquares(const KernelContext& context, const T* x, int64_t n) {
+  std::vector<double> parts(static_cast<size_t>((n + kSumBlock - 1) / kSumBlock));
+  detail::ParallelBlocks(context, n, kSumBlock, [&](int64_t begin, int64_t end) {
+    const T* block = x + begin;
+    parts[static_cast<size_t>(begin / kSumBlock)] = detail::LaneSum<double>(end - begin, [block](int64_t i) {
+      const double v = block[i];
+      return v * v;
+    });
+  });
+  double sum = 0;
+  for (double part : parts) sum += part;
+  return sum;
+}
+
+}  // namespace
+
+double SumOfSquares(const KernelContext& context, Tensor x) {
+  detail::CheckCpu("SumOfSquares", "x", x);
+  if (x.dtype == DType::f64) return BlockwiseSumOfSquares(context, x.as<double>(), x.numel());
+  detail::Check(x.dtype == DType::f32, "SumOfSquares", detail::Describe("x", x) + ", expected f32 or f64");
+  return BlockwiseSumOfSquares(context, x.as<float>(), x.numel());
+}
+
+void SumInOrder(const KernelContext& context, std::span<const Tensor> parts, Tensor out) {
+  using detail::Acc;
+  const char* kernel = "SumInOrder";
+  detail::Check(!parts.empty(), kernel, "no parts");
+  detail::CheckFloating(kernel, "out", out);
+  for (const Tensor& part : parts) detail::CheckVector(kernel, "a part", part, out.dtype, out.numel());
+  constexpr int64_t kBlock = 2048;
+  detail::DispatchFloating(out.dtype, kernel, [&](auto type) {
+    using T = decltype(type);
+    detail::ParallelBlocks(context, out.numel(), kBlock, [&](int64_t begin, int64_t end) {
+      Acc<T> sum[kBlock], buffer[kBlock];
+      const int64_t n = end - begin;
+      detail::Convert(parts[0].as<T>() + begin, sum, n);
+      for (size_t p = 1; p < parts.size(); ++p) {
+        const Acc<T>* part = detail::Load(parts[p].as<T>() + begin, buffer, n);
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) sum[i] += part[i];
+      }
+      detail::Store(sum, out.as<T>() + begin, n);
+    });
+  });
+}
+
+}  // namespace ds
