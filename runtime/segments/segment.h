@@ -34,18 +34,22 @@ struct SegmentIo {
   bool accumulate = false;      ///< backward_weight adds to grads
   std::vector<Tensor> saved, carried;  ///< SegmentSpec order
   Tensor scratch;               ///< at least the bytes that SegmentSpec states for the pass, u8
-  double* loss_sum = nullptr;   ///< head: the sum of this micro-batch's losses, in fp64, in token order
+  double* loss_sum = nullptr;   ///< head: Forward sets it to the sum of this micro-batch's losses, in fp64, in token order
 };
 
+/// Every pass throws RuntimeError naming segment, pass and tensor when a tensor it needs is absent or has another dtype
+/// or shape. Dropout masks are functions of (seed, step, layer, place, index in the global batch): of no layout.
 class Segment {
  public:
   virtual ~Segment() = default;
+  /// Writes y (the head: loss_sum) and `saved`. When not training the head needs no dlogits and writes none.
   virtual void Forward(const StepContext& step, const SegmentIo& io) const = 0;
-  /// Writes `saved` again from x, to the same bits, without y.
+  /// Writes `saved` again from x, to the same bits, without y. Without scratch; the head's is that of Forward.
   virtual void Recompute(const StepContext& step, const SegmentIo& io) const = 0;
   /// Writes dx (absent for the embedding) and carried.
   virtual void BackwardInput(const StepContext& step, const SegmentIo& io) const = 0;
-  /// Writes or adds to grads; reads x, saved, carried, dy.
+  /// Writes or adds to grads; reads x, saved, carried, dy (the embedding: tokens, dy); no params. Gradients of the
+  /// vocabulary's padding are zero.
   virtual void BackwardWeight(const StepContext& step, const SegmentIo& io) const = 0;
 };
 
@@ -59,7 +63,7 @@ struct SegmentOptions {
 /// The implementation of `spec` on the CPU.
 std::unique_ptr<Segment> MakeSegment(const SegmentSpec& spec, const SegmentOptions& options);
 
-/// Head only: the logits [rows, vocabulary] f32 of rows [first_row, first_row + rows) of x ([N, D]), for generation.
+/// Head only: the logits [rows, vocabulary] f32 (f64 when compute is f64) of rows [first_row, first_row + rows) of x ([N, D]), for generation.
 /// scratch: normed [rows, D], statistics and the padded logits are allocated inside.
 void HeadLogits(const SegmentOptions& options, const SegmentSpec& head, const StepContext& step,
                 const std::vector<Tensor>& params, Tensor x, int64_t first_row, int64_t rows, Tensor logits);
