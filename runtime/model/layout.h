@@ -1,10 +1,12 @@
 // Where every parameter lives: flat units, their buckets, and which rank owns which part.
 //
 // A unit is a flat run of parameters that is gathered, released, reduced and stepped together (FSDP's "unit"). Each
-// segment has up to two: its large parameters, and its small ones (below stage3_param_persistence_threshold), which
-// ZeRO-3 keeps whole. The token table of a tied model is a unit of its own, used by the embedding and by the head.
-// A unit is cut into buckets of at most reduce_bucket_size elements, each padded to a multiple of the ranks; rank r owns
-// the r-th piece of every bucket. This one partition serves every ZeRO stage: that is why stages agree bit for bit.
+// segment has up to two: its large parameters, and its small ones, which ZeRO-3 keeps whole: a parameter of fewer
+// elements than stage3_param_persistence_threshold, until stage3_model_persistence_threshold elements are taken in
+// model order. The token table of a tied model is a unit of its own, used by the embedding and by the head.
+// A unit is cut into buckets of at most reduce_bucket_size and allgather_bucket_size elements (but at least
+// ranks * kParamAlignment), the last padded; rank r owns the r-th piece of every bucket. This one partition serves
+// every ZeRO stage: that is why stages agree bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +34,7 @@ struct Bucket {
 };
 
 struct ParamUnit {
-  std::string name;         ///< "embedding.tokens", "layer3.attention", "layer3.attention.small", ...
+  std::string name;  ///< "embedding.tokens" (tied), "layer3.attention", "layer3.attention.small" (persistent), ...
   bool persistent = false;  ///< small parameters: whole on every rank under every stage
   std::vector<FlatParam> params;
   int64_t numel = 0;        ///< with alignment and padding: the sum of the buckets

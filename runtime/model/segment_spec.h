@@ -52,9 +52,10 @@ struct SegmentSpec {
   std::vector<TensorSpec> carried;  ///< written by backward_input, read by backward_weight
   int64_t forward_scratch = 0, backward_input_scratch = 0, backward_weight_scratch = 0;  ///< bytes
   double forward_flops = 0, backward_input_flops = 0, backward_weight_flops = 0;
+  double recompute_flops = 0;  ///< of the forward without its last projection
 };
 
-/// Bytes of `tensors` laid one after another, each aligned to 64 bytes; offsets, when given, receives each one's start.
+/// Bytes of `tensors` laid one after another, each (and the end) aligned to 64 bytes; offsets, when given, receives each one's start.
 int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* offsets = nullptr);
 
 /// The segments of a model in order: embedding, (attention, mlp) x layers, head. `compute` is the dtype of activations:
@@ -73,7 +74,17 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 ///   head       saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], dlogits [N, Vp]
 ///              carried: dnormed [N, D]
 ///              forward scratch: logits [min(N, kHeadRows), Vp] f32 (f64), losses [N] f32 (f64)
-/// Every scratch tensor is aligned to 64 bytes, in the order named.
+/// Every scratch tensor is aligned to 64 bytes, in the order named. Recompute is given no scratch.
+///
+/// Parameters, in this order. A norm has a bias when it is a LayerNorm, whatever model.bias says (the kernel reads one);
+/// a linear layer has one when model.bias (qkv: model.qkv_bias). Matrices: normal(0, 0.02), proj and down
+/// normal(0, 0.02 / sqrt(2 layers)) as in GPT-2; norm weights: ones; biases: zeros.
+///   embedding  embedding.tokens.weight [Vp, D], embedding.positions.weight [max_positions, D] (learned positions)
+///   attention  layers.L.attention. norm.weight, norm.bias, qkv.weight [(H + 2 KV) hd, D] (rows: queries, keys, values),
+///              qkv.bias, proj.weight [D, H hd], proj.bias
+///   mlp        layers.L.mlp. norm.weight, norm.bias, up.weight [F, D] (SwiGLU: gate_up.weight [2F, D], gate first),
+///              up.bias (gate_up.bias), down.weight [D, F], down.bias
+///   head       head.norm.weight, head.norm.bias, head.weight [Vp, D] (untied)
 std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape);
 
 /// Rows of logits that the CPU head computes at a time.

@@ -1,0 +1,173 @@
+#include "runtime/model/segment_spec.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ds {
+namespace {
+
+constexpr int64_t kTensorAlignment = 64;  // bytes: a cache line, and the widest vector
+
+int64_t AlignUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/// What the builders of the four kinds share.
+struct Builder {
+  const ModelConfig& model;
+  DType compute;
+  MicroBatchShape shape;
+
+  int64_t N() const { return shape.samples * shape.tokens; }
+  int64_t D() const { return model.hidden; }
+  int64_t F() const { return model.ffn; }
+  int64_t QueryWidth() const { return model.heads * model.head_size(); }
+  int64_t QkvWidth() const { return (model.heads + 2 * model.kv_heads) * model.head_size(); }
+  bool Swiglu() const { return model.activation == Activation::swiglu; }
+  int64_t UpWidth() const { return Swiglu() ? 2 * F() : F(); }
+  /// Statistics, logits and losses are kept in at least f32.
+  DType Wide() const { return compute == DType::f64 ? DType::f64 : DType::f32; }
+  /// GPT-2's scaling of what is added to the residual stream: two projections a layer.
+  double ResidualStddev() const { return 0.02 / std::sqrt(2.0 * static_cast<double>(model.layers)); }
+
+  TensorSpec T(const char* name, Shape s) const { return {name, compute, s}; }
+  TensorSpec W(const char* name, Shape s) const { return {name, Wide(), s}; }
+
+  void AddMatrix(SegmentSpec& s, const std::string& name, Shape shape, double stddev = 0.02,
+                 int64_t real_rows = 0) const {
+    s.params.push_back({name + ".weight", shape, true, InitKind::normal, stddev, real_rows});
+  }
+  void AddVector(SegmentSpec& s, const std::string& name, int64_t size, InitKind init) const {
+    s.params.push_back({name, Shape{size}, false, init, 0.0, 0});
+  }
+  void AddLinear(SegmentSpec& s, const std::string& name, Shape shape, bool bias, double stddev = 0.02) const {
+    AddMatrix(s, name, shape, stddev);
+    if (bias) AddVector(s, name + ".bias", shape[0], InitKind::zeros);
+  }
+  void AddNorm(SegmentSpec& s, const std::string& name) const {
+    AddVector(s, name + ".weight", D(), InitKind::ones);
+    if (model.norm == Norm::layer_norm) AddVector(s, name + ".bias", D(), InitKind::zeros);
+  }
+  void SaveNorm(SegmentSpec& s) const {
+    s.saved.push_back(T("normed", {N(), D()}));
+    if (model.norm == Norm::layer_norm) s.saved.push_back(W("mean", {N()}));
+    s.saved.push_back(W("rstd", {N()}));
+  }
+  void CarryDropped(SegmentSpec& s) const {
+    if (model.dropout > 0) s.carried.push_back(T("dropped_dy", {N(), D()}));
+  }
+
+  SegmentSpec Embedding() const;
+  SegmentSpec Attention(int64_t layer) const;
+  SegmentSpec Mlp(int64_t layer) const;
+  SegmentSpec Head() const;
+};
+
+SegmentSpec Builder::Embedding() const {
+  SegmentSpec s;
+  s.kind = SegmentKind::embedding;
+  s.name = "embedding";
+  AddMatrix(s, "embedding.tokens", {model.padded_vocabulary(), D()}, 0.02, model.vocabulary);
+  if (model.position == PositionKind::learned) AddMatrix(s, "embedding.positions", {model.max_positions, D()});
+  if (model.dropout > 0) s.backward_weight_scratch = LayOut({T("dropped_dy", {N(), D()})});
+  const double elements = static_cast<double>(N() * D());
+  s.forward_flops = 2 * elements;
+  s.backward_weight_flops = 2 * elements;
+  return s;
+}
+
+SegmentSpec Builder::Attention(int64_t layer) const {
+  SegmentSpec s;
+  s.kind = SegmentKind::attention;
+  s.layer = layer;
+  s.name = "layer" + std::to_string(layer) + ".attention";
+  const std::string name = "layers." + std::to_string(layer) + ".attention.";
+  AddNorm(s, name + "norm");
+  AddLinear(s, name + "qkv", {QkvWidth(), D()}, model.qkv_bias);
+  AddLinear(s, name + "proj", {D(), QueryWidth()}, model.bias, ResidualStddev());
+
+  SaveNorm(s);
+  s.saved.push_back(T("qkv", {N(), QkvWidth()}));
+  s.saved.push_back(T("attended", {N(), QueryWidth()}));
+  s.saved.push_back(W("log_sum_exp", {shape.samples, model.heads, shape.tokens}));
+  s.carried = {T("dqkv", {N(), QkvWidth()}), T("dnormed", {N(), D()})};
+  CarryDropped(s);
+  s.forward_scratch = LayOut({T("projection", {N(), D()})});
+  s.backward_input_scratch = LayOut({T("dattended", {N(), QueryWidth()})});
+
+  // Causal attention reads half of the scores: two products forward; five backward, the scores computed again.
+  const double qkv = 2.0 * N() * D() * QkvWidth();
+  const double proj = 2.0 * N() * D() * QueryWidth();
+  const double product = 1.0 * N() * shape.tokens * QueryWidth();
+  s.recompute_flops = qkv + 2 * product;
+  s.forward_flops = s.recompute_flops + proj;
+  s.backward_input_flops = qkv + proj + 5 * product;
+  s.backward_weight_flops = qkv + proj;
+  return s;
+}
+
+SegmentSpec Builder::Mlp(int64_t layer) const {
+  SegmentSpec s;
+  s.kind = SegmentKind::mlp;
+  s.layer = layer;
+  s.name = "layer" + std::to_string(layer) + ".mlp";
+  const std::string name = "layers." + std::to_string(layer) + ".mlp.";
+  AddNorm(s, name + "norm");
+  AddLinear(s, name + (Swiglu() ? "gate_up" : "up"), {UpWidth(), D()}, model.bias);
+  AddLinear(s, name + "down", {D(), F()}, model.bias, ResidualStddev());
+
+  SaveNorm(s);
+  s.saved.push_back(T("pre", {N(), UpWidth()}));
+  s.carried = {T("dpre", {N(), UpWidth()}), T("dnormed", {N(), D()})};
+  CarryDropped(s);
+  s.forward_scratch = LayOut({T("activated", {N(), F()}), T("projection", {N(), D()})});
+  s.backward_input_scratch = LayOut({T("dactivated", {N(), F()})});
+  s.backward_weight_scratch = LayOut({T("activated", {N(), F()})});
+
+  const double up = 2.0 * N() * D() * UpWidth();
+  const double down = 2.0 * N() * D() * F();
+  s.recompute_flops = up;
+  s.forward_flops = s.backward_input_flops = s.backward_weight_flops = up + down;
+  return s;
+}
+
+SegmentSpec Builder::Head() const {
+  SegmentSpec s;
+  s.kind = SegmentKind::head;
+  s.name = "head";
+  s.tied = model.tied_head;
+  const int64_t columns = model.padded_vocabulary();
+  AddNorm(s, "head.norm");
+  if (!s.tied) AddMatrix(s, "head", {columns, D()}, 0.02, model.vocabulary);
+  SaveNorm(s);
+  s.saved.push_back(T("dlogits", {N(), columns}));
+  s.carried = {T("dnormed", {N(), D()})};
+  s.forward_scratch = LayOut({W("logits", {std::min(N(), kHeadRows), columns}), W("losses", {N()})});
+  const double product = 2.0 * N() * D() * columns;
+  s.forward_flops = s.backward_input_flops = s.backward_weight_flops = product;
+  return s;
+}
+
+}  // namespace
+
+int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* offsets) {
+  int64_t end = 0;
+  if (offsets) offsets->clear();
+  for (const TensorSpec& t : tensors) {
+    if (offsets) offsets->push_back(end);
+    end = AlignUp(end + t.shape.numel() * static_cast<int64_t>(SizeOf(t.dtype)), kTensorAlignment);
+  }
+  return end;
+}
+
+std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape) {
+  const Builder builder{model, compute, shape};
+  std::vector<SegmentSpec> segments;
+  segments.push_back(builder.Embedding());
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    segments.push_back(builder.Attention(layer));
+    segments.push_back(builder.Mlp(layer));
+  }
+  segments.push_back(builder.Head());
+  return segments;
+}
+
+}  // namespace ds
