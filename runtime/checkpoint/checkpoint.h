@@ -24,8 +24,8 @@ namespace ds {
 struct StateSlice {
   std::string param;
   StateKind state = StateKind::master;  ///< master, moment1 or moment2
-  Shape shape;          ///< of the whole parameter as exported (without vocabulary padding)
-  int64_t begin = 0;    ///< first element, in the parameter
+  Shape shape;                          ///< of the whole parameter as exported (without vocabulary padding)
+  int64_t begin = 0;                    ///< first element, in the parameter
   Tensor data;
 };
 
