@@ -29,19 +29,24 @@ struct StateSlice {
   Tensor data;
 };
 
-/// Writes `root`/step-N and moves `root`/latest to it; then removes the oldest beyond `keep` (0: keeps all).
-/// Collective over `control`. On failure throws and leaves earlier checkpoints as they were. Returns the folder.
+/// Writes `root`/step-N and moves `root`/latest to it; then removes what it makes superfluous: whole checkpoints of
+/// lower steps beyond the `keep` newest (0: keeps all) and partial ones that a crash left. A step-N that was there is
+/// replaced. Collective over `control`, whose ranks share `root`. A failure on any rank throws on every rank the
+/// message of the first that failed, and leaves earlier checkpoints as they were; so does a crash at any point. Returns
+/// the folder. The cost in memory does not depend on the size of the slices.
 std::string WriteCheckpoint(const std::filesystem::path& root, const TrainingState& state,
                             const std::vector<StateSlice>& slices, int64_t keep, Communicator& control);
 
-/// An opened checkpoint whose manifest and checksums were verified. Throws RuntimeError naming the file otherwise.
+/// An opened checkpoint. Opening checks its manifest and the sizes of its files; a file's checksum is verified before
+/// anything is read from it, so a rank pays for the files that it needs. Throws RuntimeError naming the file and what
+/// is wrong with it. Thread-safe.
 class CheckpointReader {
  public:
   explicit CheckpointReader(const std::filesystem::path& folder);
   ~CheckpointReader();
   const TrainingState& state() const;
   /// Every parameter with its shape.
-  std::map<std::string, Shape> parameters() const;
+  const std::map<std::string, Shape>& parameters() const;
   bool Has(const std::string& param, StateKind state) const;
   /// Elements [begin, begin + out.numel()) of a parameter's state into `out` (f32), from whichever slices hold them.
   void Read(const std::string& param, StateKind state, int64_t begin, Tensor out) const;

@@ -1,0 +1,97 @@
+#include "runtime/checkpoint/shard.h"
+
+#include "runtime/base/error.h"
+#include "runtime/base/failpoint.h"
+#include "runtime/base/json.h"
+#include "runtime/base/number.h"
+#include "runtime/checkpoint/safetensors.h"
+
+namespace ds {
+namespace {
+
+std::vector<int64_t> Dims(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+void CheckSlice(const StateSlice& slice) {
+  const std::string what = "slice of " + slice.param;
+  if (slice.data.dtype != DType::f32) throw RuntimeError(what + " is " + NameOf(slice.data.dtype) + ", not f32");
+  if (slice.data.device.kind != DeviceKind::cpu) throw RuntimeError(what + " is not in host memory");
+  if (slice.begin < 0 || slice.data.numel() <= 0 || slice.data.numel() > slice.shape.numel() - slice.begin)
+    throw RuntimeError(what + " [" + std::to_string(slice.begin) + ", +" + std::to_string(slice.data.numel()) +
+                       ") is not within " + slice.shape.str());
+}
+
+}  // namespace
+
+Shard WriteShard(const std::filesystem::path& folder, int rank, const std::vector<StateSlice>& slices) {
+  Shard shard;
+  shard.file.name = "rank-" + std::to_string(rank) + ".safetensors";
+  std::vector<SafetensorsEntry> entries;
+  for (const StateSlice& slice : slices) {
+    CheckSlice(slice);
+    const bool whole = slice.data.numel() == slice.shape.numel();
+    std::string tensor = slice.param + "/" + CheckpointStateName(slice.state);
+    if (!whole) tensor += "@" + std::to_string(slice.begin);
+    entries.push_back({tensor, DType::f32, whole ? Dims(slice.shape) : std::vector<int64_t>{slice.data.numel()}});
+    shard.parameters[slice.param] = slice.shape;
+    shard.slices.push_back({slice.param, slice.state, slice.begin, slice.data.numel(), shard.file.name, tensor});
+  }
+  SafetensorsWriter writer(folder / shard.file.name, std::move(entries), {{"format", "deepshard-checkpoint"}});
+  Failpoint("checkpoint.shard");
+  for (const StateSlice& slice : slices) writer.Append(slice.data.data, slice.data.bytes());
+  SafetensorsWriter::Result result = writer.Finish();
+  shard.file.bytes = result.bytes;
+  shard.file.xxh64 = result.xxh64;
+  return shard;
+}
+
+std::string Describe(const Shard& shard) {
+  JsonWriter json;
+  json.BeginObject()
+      .Field("name", shard.file.name)
+      .Field("bytes", shard.file.bytes)
+      .Field("xxh64", shard.file.xxh64)
+      .Key("slices")
+      .BeginList();
+  for (const ManifestSlice& slice : shard.slices)
+    json.BeginList()
+        .Write(slice.param)
+        .Write(static_cast<int>(slice.state))
+        .Write(slice.begin)
+        .Write(slice.count)
+        .Write(slice.tensor)
+        .EndList();
+  json.EndList().Key("parameters").BeginList();
+  for (const auto& [name, shape] : shard.parameters) {
+    json.BeginList().Write(name);
+    for (int i = 0; i < shape.rank(); ++i) json.Write(shape[i]);
+    json.EndList();
+  }
+  return json.EndList().EndObject().str();
+}
+
+Shard ParseShard(const std::string& text) {
+  Value root = ParseJson(text, "a rank's shard");
+  Shard shard;
+  shard.file = {root.Find("name")->text, AsInteger(*root.Find("bytes")), AsUnsigned(*root.Find("xxh64"))};
+  for (const Value& item : root.Find("slices")->items) {
+    const std::vector<Value>& field = item.items;
+    shard.slices.push_back({field[0].text, static_cast<StateKind>(AsInteger(field[1])), AsInteger(field[2]),
+                            AsInteger(field[3]), shard.file.name, field[4].text});
+  }
+  for (const Value& item : root.Find("parameters")->items) {
+    int64_t d[Shape::kMaxRank] = {};
+    const size_t rank = item.items.size() - 1;
+    for (size_t i = 0; i < rank; ++i) d[i] = AsInteger(item.items[i + 1]);
+    shard.parameters[item.items[0].text] = rank == 1   ? Shape{d[0]}
+                                           : rank == 2 ? Shape{d[0], d[1]}
+                                           : rank == 3 ? Shape{d[0], d[1], d[2]}
+                                                       : Shape{d[0], d[1], d[2], d[3]};
+  }
+  return shard;
+}
+
+}  // namespace ds
