@@ -2,13 +2,15 @@
 
 #include <omp.h>
 
+#include <bit>
 #include <memory>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <shared_mutex>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
+
+#include "kernels/aligned_memory.h"
 
 namespace ds::detail {
 namespace {
@@ -159,15 +161,12 @@ Cache& Primitives() {
 
 /// The calling thread's scratchpad, of at least `bytes`.
 void* Scratchpad(size_t bytes) {
-  struct Free {
-    void operator()(void* p) const { ::operator delete (p, std::align_val_t{64}); }
-  };
-  static thread_local std::unique_ptr<void, Free> memory;
+  static thread_local AlignedMemory memory;
   static thread_local size_t size = 0;
   if (bytes > size) {
     memory.reset();
     size = 0;
-    memory.reset(::operator new (bytes, std::align_val_t{64}));
+    memory = AllocateAligned(static_cast<int64_t>(bytes));
     size = bytes;
   }
   return memory.get();

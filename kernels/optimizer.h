@@ -1,5 +1,6 @@
 // Optimizer updates over flat shards, in fp32 IEEE operations (explicit fma, correctly rounded sqrt and division, no
-// flush to zero): CPU and GPU give the same bits. Scalars are computed once on the host, in double, and rounded to fp32.
+// flush to zero): CPU and GPU give the same bits. Scalars are computed once on the host, in double, and rounded to
+// fp32.
 //
 // For every kernel: master, moments and gradient are f32 [n]; `working`, when given, is [n] of the compute dtype and
 // receives the rounded master. The gradient is first multiplied by `gradient_scale` (clipping and loss scale).
@@ -21,9 +22,9 @@ namespace ds {
 ///   p = [-step_size * [m / d] + [p * decay_factor]]
 struct AdamScalars {
   float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
-  float weight_decay;      ///< added to the gradient; 0 when decoupled
-  float decay_factor;      ///< 1 - lr * weight_decay when decoupled; else 1
-  float step_size;         ///< lr / (1 - beta1^t), or lr without bias correction
+  float weight_decay;              ///< added to the gradient; 0 when decoupled
+  float decay_factor;              ///< 1 - lr * weight_decay when decoupled; else 1
+  float step_size;                 ///< lr / (1 - beta1^t), or lr without bias correction
   float inverse_sqrt_correction2;  ///< 1 / sqrt(1 - beta2^t), or 1
 };
 AdamScalars MakeAdamScalars(double lr, double beta1, double beta2, double eps, double weight_decay, bool decoupled,

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 
+#include "kernels/aligned_memory.h"
 #include "kernels/context.h"
 
 namespace ds::detail {
@@ -46,17 +48,25 @@ void ParallelFor(const KernelContext& context, int64_t count, const Body& body) 
   exception.Rethrow();
 }
 
-/// The same, dealt out one by one: for items whose cost grows or shrinks with i.
+/// body(i, scratch) for i in [0, count), dealt out one by one: for items whose cost grows with i. scratch: `bytes`
+/// bytes of the thread's own, aligned to 64, with whatever the thread's last item left there.
 template <class Body>
-void ParallelForCyclic(const KernelContext& context, int64_t count, const Body& body) {
+void ParallelForWithScratch(const KernelContext& context, int64_t count, int64_t bytes, const Body& body) {
   const int threads = static_cast<int>(std::min<int64_t>(context.threads, count));
   if (threads <= 1) {
-    for (int64_t i = 0; i < count; ++i) body(i);
+    const AlignedMemory scratch = AllocateAligned(bytes);
+    for (int64_t i = 0; i < count; ++i) body(i, scratch.get());
     return;
   }
   FirstException exception;
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-  for (int64_t i = 0; i < count; ++i) exception.Guard([&] { body(i); });
+#pragma omp parallel num_threads(threads)
+  {
+    AlignedMemory scratch;
+    exception.Guard([&] { scratch = AllocateAligned(bytes); });
+#pragma omp for schedule(static, 1)
+    for (int64_t i = 0; i < count; ++i)
+      if (scratch) exception.Guard([&] { body(i, scratch.get()); });
+  }
   exception.Rethrow();
 }
 

@@ -48,6 +48,8 @@ class Shape {
   int rank_ = 0;
 };
 
+/// A kernel that asks for [N, D] takes a tensor of any rank whose last dimension is D and reads it as [product of the
+/// leading dimensions, D].
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;

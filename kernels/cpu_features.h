@@ -1,0 +1,10 @@
+// Whether this CPU has the instructions that the kernels were compiled for.
+#pragma once
+
+namespace ds {
+
+/// Names the first instruction set ("AVX2", ...) that the CPU kernels were compiled for and this CPU lacks; null when
+/// there is none. Safe to call on any CPU of the architecture, before any other kernel.
+const char* MissingCpuFeature();
+
+}  // namespace ds
