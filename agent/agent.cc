@@ -1,0 +1,298 @@
+#include "agent/agent.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "agent/launcher_link.h"
+#include "agent/local_server.h"
+#include "agent/node_facts.h"
+#include "agent/output_reader.h"
+#include "agent/workers.h"
+#include "proto/deepshard.pb.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/log.h"
+#include "runtime/base/process.h"
+#include "runtime/base/queue.h"
+#include "runtime/base/signal.h"
+
+namespace ds {
+namespace {
+
+namespace pb = ::deepshard::v1;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr auto kBatchEvery = std::chrono::seconds(1);
+/// How long the last lines and messages of an ended worker may take to arrive: its own are there at once, but a child
+/// that it left behind may hold its pipes open.
+constexpr auto kSettle = milliseconds(500);
+/// Log lines that wait for the network beyond this stop the reading of workers' output.
+constexpr size_t kMaxWaitingBytes = 8 << 20;
+
+// What the main thread is told by the others.
+struct LauncherSaid {
+  pb::LauncherMessage message;
+};
+struct LauncherGone {};
+struct WorkerSaid {
+  WorkerKey worker;
+  pb::WorkerMessage message;
+};
+struct LinkClosed {
+  WorkerKey worker;
+};
+struct OutputEnded {
+  WorkerKey worker;
+};
+struct ChildEnded {
+  pid_t pid;
+  ProcessEnd end;
+};
+struct Signalled {
+  int signal;
+};
+using Happening = std::variant<LauncherSaid, LauncherGone, WorkerSaid, LinkClosed, OutputEnded, ChildEnded, Signalled>;
+
+void RaiseOpenFileLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+struct Agent::Impl {
+  explicit Impl(const pb::Bootstrap& b)
+      : bootstrap(b),
+        link(b, {[this](pb::LauncherMessage&& m) { queue.Push(LauncherSaid{std::move(m)}); },
+                 [this] { queue.Push(LauncherGone{}); }}),
+        server(link, b.job_id(),
+               {[this](WorkerKey k, pb::WorkerMessage&& m) {
+                  queue.Push(WorkerSaid{k, std::move(m)});
+                },
+                [this](WorkerKey k) { queue.Push(LinkClosed{k}); }}),
+        output([this](WorkerKey k, bool e, std::vector<std::string> lines) { PassLines(k, e, std::move(lines)); },
+               [this](WorkerKey k) { queue.Push(OutputEnded{k}); }),
+        watcher([this](pid_t pid, ProcessEnd end) {
+          queue.Push(ChildEnded{pid, end});
+        }),
+        workers(watcher, output) {}
+
+  Queue<Happening> queue;
+  SignalWatcher signals{{SIGTERM, SIGINT, SIGHUP}, [this](int s) { queue.Push(Signalled{s}); }};
+  pb::Bootstrap bootstrap;
+  pb::NodeFacts facts;
+  LauncherLink link;
+  LocalServer server;
+  OutputReader output;
+  ProcessWatcher watcher;
+  Workers workers;
+
+  Clock::time_point launcher_heard = Clock::now();
+  Clock::time_point next_batch = Clock::now();
+  std::optional<int> exit_code;
+
+  int Run() {
+    BecomeSubreaper();
+    RaiseOpenFileLimit();
+    CollectNodeFacts(bootstrap.token_path(), bootstrap.token(), facts);
+    link.Join(facts);
+    launcher_heard = Clock::now();
+    while (!exit_code) {
+      if (std::optional<Happening> happening = queue.PopUntil(NextDue())) {
+        std::visit([this](auto& h) { On(h); }, *happening);
+      }
+      OnTime(Clock::now());
+    }
+    workers.Signal(SIGKILL);
+    KillDescendants({}, 5);
+    link.Close(*exit_code == 0 ? milliseconds(1000) : milliseconds(0));
+    return *exit_code;
+  }
+
+  Clock::time_point NextDue() {
+    Clock::time_point due = next_batch;
+    for (auto& [rank, worker] : workers.all()) {
+      if (worker.end && !worker.reported) due = std::min(due, worker.ended_at + kSettle);
+    }
+    return due;
+  }
+
+  void OnTime(Clock::time_point now) {
+    if (now >= next_batch) {
+      SendBatch(now);
+      next_batch = now + kBatchEvery;
+    }
+    for (auto& [rank, worker] : workers.all()) ReportEnd(worker, now);
+    if (now - launcher_heard > std::chrono::duration<double>(bootstrap.lease_seconds())) {
+      End(1, "the launcher has been silent for launch.lease_seconds: ending this node's workers");
+    }
+  }
+
+  // ---- the launcher
+
+  void On(LauncherSaid& said) {
+    const pb::LauncherMessage& message = said.message;
+    if (message.job_id() != bootstrap.job_id()) return;
+    launcher_heard = Clock::now();
+    if (message.has_start() && message.attempt() > workers.attempt()) StartWorkers(message);
+    if (message.has_end()) exit_code = 0;
+    if (message.attempt() != workers.attempt()) return;  // meant for workers of the past
+    if (message.has_stop()) StopWorkers(message.stop());
+    if (message.has_kill()) {
+      workers.Signal(SIGKILL);
+    }
+  }
+
+  void On(LauncherGone&) { End(1, "the connection to the launcher is lost: ending this node's workers"); }
+
+  void On(Signalled& signalled) {
+    End(128 + signalled.signal, SignalName(signalled.signal) + " received: ending this node's workers");
+  }
+
+  void End(int code, const std::string& why) {
+    if (exit_code) return;
+    LogWarning("ds-agent on " + bootstrap.host() + ": " + why);
+    exit_code = code;
+  }
+
+  void StartWorkers(const pb::LauncherMessage& message) {
+    KillDescendants({}, 5);  // nothing of an earlier attempt is left beside the new one
+    WorkerSetting setting;
+    setting.start = message.start();
+    setting.attempt = message.attempt();
+    setting.job_id = bootstrap.job_id();
+    setting.socket_path = server.socket_path();
+    for (const pb::RankPlace& place : message.start().ranks()) {
+      if (place.gpu() < 0 || place.gpu() >= facts.gpus_size()) continue;
+      setting.gpus += (setting.gpus.empty() ? "" : ",") + std::to_string(facts.gpus(place.gpu()).index());
+    }
+    workers.Start(std::move(setting));
+  }
+
+  void StopWorkers(const pb::Stop& stop) {
+    pb::AgentToWorker message;
+    *message.mutable_stop() = stop;
+    for (auto& [rank, worker] : workers.all()) {
+      if (worker.running()) server.Send(workers.KeyOf(worker), message);
+    }
+    workers.Signal(stop.signal());
+  }
+
+  // ---- the workers
+
+  Worker* Current(WorkerKey key) { return key.attempt == workers.attempt() ? workers.Find(key.rank) : nullptr; }
+
+  void On(WorkerSaid& said) {
+    Worker* worker = Current(said.worker);
+    if (!worker) return;
+    pb::WorkerMessage& message = said.message;
+    if (message.has_hello()) {
+      worker->linked = true;
+      pb::AgentToWorker reply;
+      *reply.mutable_assignment() = workers.AssignmentOf(*worker);
+      server.Send(said.worker, std::move(reply));
+    } else if (message.has_batch()) {
+      worker->health = message.batch().health();
+      worker->health.set_rank(said.worker.rank);
+      worker->health_at = Clock::now();
+      for (auto& step : *message.mutable_batch()->mutable_steps()) worker->steps.push_back(std::move(step));
+    } else if (message.has_event()) {
+      pb::AgentMessage up = Envelope();
+      *up.mutable_event() = message.event();
+      up.mutable_event()->set_rank(static_cast<int32_t>(said.worker.rank));
+      link.Send(std::move(up));
+    } else if (message.has_failure()) {
+      worker->failure = message.failure();
+    } else if (message.has_result()) {
+      worker->result = message.result();
+    }
+  }
+
+  void On(LinkClosed& closed) {
+    if (Worker* worker = Current(closed.worker)) worker->linked = false;
+  }
+
+  void On(OutputEnded& ended) {
+    if (Worker* worker = Current(ended.worker)) worker->output_open = false;
+  }
+
+  void On(ChildEnded& child) {
+    Worker* worker = workers.FindProcess(child.pid);
+    if (!worker) return;
+    worker->end = child.end;
+    worker->ended_at = Clock::now();
+  }
+
+  /// An ended worker is reported once everything that it said has been passed on.
+  void ReportEnd(Worker& worker, Clock::time_point now) {
+    if (!worker.end || worker.reported) return;
+    bool settled = !worker.linked && !worker.output_open;
+    if (!settled && now < worker.ended_at + kSettle) return;
+    if (worker.output_open) output.Drop(workers.KeyOf(worker));
+    worker.reported = true;
+    worker.health.set_state("ended");
+    SendBatch(now);
+    pb::AgentMessage message = Envelope();
+    pb::WorkerExit* exit = message.mutable_exit();
+    exit->set_rank(worker.place.rank());
+    exit->set_code(worker.end->code);
+    exit->set_signal(worker.end->signal);
+    exit->set_agent_signal(worker.agent_signal);
+    if (worker.failure) *exit->mutable_failure() = *worker.failure;
+    if (worker.result) *exit->mutable_result() = *worker.result;
+    link.Send(std::move(message));
+  }
+
+  // ---- upwards
+
+  pb::AgentMessage Envelope() {
+    pb::AgentMessage message;
+    message.set_attempt(workers.attempt());
+    return message;
+  }
+
+  void SendBatch(Clock::time_point now) {
+    pb::AgentMessage message = Envelope();
+    pb::HealthBatch* batch = message.mutable_health();
+    for (auto& [rank, worker] : workers.all()) {
+      pb::WorkerHealth* health = batch->add_workers();
+      *health = worker.health;
+      if (worker.running() && workers.foreign()) {
+        health->set_state("running");
+        health->set_memory(ResidentBytes(worker.pid));
+      }
+      // Age since the worker last spoke: a stopped one shows.
+      double age = std::chrono::duration<double>(now - worker.health_at).count();
+      health->set_since_progress_seconds(health->since_progress_seconds() + age);
+      for (auto& step : worker.steps) *batch->add_steps() = std::move(step);
+      worker.steps.clear();
+    }
+    link.Send(std::move(message));
+  }
+
+  /// On the output reader's thread.
+  void PassLines(WorkerKey worker, bool error_stream, std::vector<std::string> lines) {
+    pb::AgentMessage message;
+    message.set_attempt(worker.attempt);
+    pb::LogLines* log = message.mutable_log();
+    log->set_rank(worker.rank);
+    log->set_error_stream(error_stream);
+    for (std::string& line : lines) log->add_lines(std::move(line));
+    link.Send(std::move(message));
+    link.WaitBelow(kMaxWaitingBytes);
+  }
+};
+
+Agent::Agent(const pb::Bootstrap& bootstrap) : impl_(std::make_unique<Impl>(bootstrap)) {}
+Agent::~Agent() = default;
+int Agent::Run() { return impl_->Run(); }
+
+}  // namespace ds

@@ -1,0 +1,143 @@
+#include "agent/launcher_link.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "proto/channel.h"
+#include "proto/deepshard.grpc.pb.h"
+#include "proto/names.h"
+#include "proto/stream.h"
+#include "proto/version.h"
+#include "runtime/base/error.h"
+
+namespace ds {
+namespace {
+
+namespace pb = ::deepshard::v1;
+using Session = ClientStream<pb::LauncherMessage, pb::AgentMessage>;
+
+/// A store call on its way; kept by the call's own callback.
+template <class Request, class ReplyMessage>
+struct Relay {
+  grpc::ClientContext context;
+  Request request;
+  ReplyMessage reply;
+};
+
+/// Calls on their way, so that closing the link ends them all.
+class Calls {
+ public:
+  /// False once closed.
+  bool Add(grpc::ClientContext* context) {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    contexts_.insert(context);
+    return true;
+  }
+  void Remove(grpc::ClientContext* context) {
+    std::lock_guard lock(mutex_);
+    contexts_.erase(context);
+    if (contexts_.empty()) empty_.notify_all();
+  }
+  /// Cancels all and waits until their callbacks ran.
+  void Close() {
+    std::unique_lock lock(mutex_);
+    closed_ = true;
+    for (grpc::ClientContext* context : contexts_) context->TryCancel();
+    empty_.wait(lock, [&] { return contexts_.empty(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable empty_;
+  std::set<grpc::ClientContext*> contexts_;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+struct LauncherLink::Impl {
+  pb::Bootstrap bootstrap;
+  Callbacks callbacks;
+  std::unique_ptr<pb::Control::Stub> stub;
+  std::unique_ptr<Session> session;
+  Calls calls;
+};
+
+LauncherLink::LauncherLink(const pb::Bootstrap& bootstrap, Callbacks callbacks) : impl_(std::make_unique<Impl>()) {
+  impl_->bootstrap = bootstrap;
+  impl_->callbacks = std::move(callbacks);
+  TlsIdentity identity{bootstrap.ca_certificate(), bootstrap.certificate(), bootstrap.private_key()};
+  impl_->stub = pb::Control::NewStub(SecureChannel(bootstrap.launcher_address(), LauncherName(bootstrap.job_id()),
+                                                   identity, bootstrap.lease_seconds()));
+}
+
+LauncherLink::~LauncherLink() { Close(std::chrono::milliseconds(0)); }
+
+void LauncherLink::Join(const pb::NodeFacts& facts) {
+  const pb::Bootstrap& own = impl_->bootstrap;
+  pb::JoinRequest request;
+  request.set_job_id(own.job_id());
+  request.set_node(own.node());
+  request.set_protocol(kProtocolVersion);
+  request.set_build(BuildVersion());
+  *request.mutable_facts() = facts;
+  pb::JoinReply reply;
+  grpc::ClientContext context;
+  context.set_deadline(Deadline(kCallSeconds));
+  context.set_wait_for_ready(true);
+  grpc::Status status = impl_->stub->Join(&context, request, &reply);
+  if (!status.ok()) {
+    throw Error(ExitCode::preflight,
+                "the launcher at " + own.launcher_address() + " did not let this agent in: " + status.error_message());
+  }
+  auto session_context = std::make_unique<grpc::ClientContext>();
+  auto* raw = session_context.get();
+  impl_->session = std::make_unique<Session>(std::move(session_context), impl_->stub->Session(raw),
+                                             impl_->callbacks.on_message, impl_->callbacks.on_closed);
+  pb::AgentMessage hello;
+  hello.mutable_hello();
+  Send(std::move(hello));
+}
+
+void LauncherLink::Send(pb::AgentMessage message) {
+  message.set_job_id(impl_->bootstrap.job_id());
+  message.set_node(impl_->bootstrap.node());
+  impl_->session->Send(std::move(message));
+}
+
+bool LauncherLink::WaitBelow(size_t bytes) { return impl_->session->WaitBelow(bytes); }
+
+void LauncherLink::Close(std::chrono::milliseconds patience) {
+  if (impl_->session) impl_->session->Shutdown(patience);
+  impl_->calls.Close();
+}
+
+void LauncherLink::StorePut(const pb::StorePutRequest& request, OnReply on_reply) {
+  auto relay = std::make_shared<Relay<pb::StorePutRequest, pb::StorePutReply>>();
+  relay->request = request;
+  relay->context.set_deadline(Deadline(kCallSeconds));
+  if (!impl_->calls.Add(&relay->context)) return on_reply({grpc::StatusCode::ABORTED, "the job is over", ""});
+  impl_->stub->async()->StorePut(&relay->context, &relay->request, &relay->reply,
+                                 [this, relay, on_reply = std::move(on_reply)](grpc::Status status) {
+                                   on_reply({status.error_code(), status.error_message(), ""});
+                                   impl_->calls.Remove(&relay->context);
+                                 });
+}
+
+void LauncherLink::StoreGet(const pb::StoreGetRequest& request, std::chrono::system_clock::time_point deadline,
+                            OnReply on_reply) {
+  auto relay = std::make_shared<Relay<pb::StoreGetRequest, pb::StoreGetReply>>();
+  relay->request = request;
+  relay->context.set_deadline(deadline);
+  if (!impl_->calls.Add(&relay->context)) return on_reply({grpc::StatusCode::ABORTED, "the job is over", ""});
+  impl_->stub->async()->StoreGet(&relay->context, &relay->request, &relay->reply,
+                                 [this, relay, on_reply = std::move(on_reply)](grpc::Status status) {
+                                   on_reply({status.error_code(), status.error_message(), relay->reply.value()});
+                                   impl_->calls.Remove(&relay->context);
+                                 });
+}
+
+}  // namespace ds

@@ -1,0 +1,64 @@
+// ds-agent: started on each node by ds-launch. Its bootstrap message comes on standard input.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "agent/agent.h"
+#include "proto/channel.h"
+#include "proto/deepshard.pb.h"
+#include "proto/version.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/base/terminal.h"
+
+namespace {
+
+constexpr char kHelp[] =
+    "ds-agent is started for you, one on each node, by ds-launch and ds-report. It reads who it is and the job's\n"
+    "credentials from standard input, connects to the launcher, starts one worker a slot and ends when the job does.\n"
+    "It takes no options but --help and --version.\n";
+
+/// Everything up to end of file.
+std::string ReadStandardInput() {
+  std::string bytes;
+  char block[4096];
+  for (ssize_t n; (n = ::read(STDIN_FILENO, block, sizeof block)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw ds::SystemError("cannot read the bootstrap message from standard input", errno);
+    bytes.append(block, static_cast<size_t>(n));
+    if (bytes.size() > (1u << 20)) throw ds::UsageError("the bootstrap message on standard input is too long");
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    bool help = std::strcmp(argv[1], "--help") == 0, version = std::strcmp(argv[1], "--version") == 0;
+    if (help) std::fputs(kHelp, stdout);
+    if (version) std::printf("ds-agent %s (protocol %u)\n", ds::BuildVersion(), ds::kProtocolVersion);
+    if (!help && !version) std::fprintf(stderr, "error: unknown option %s\n%s", argv[1], kHelp);
+    return help || version ? 0 : 2;
+  }
+  ds::PrepareGrpc();
+  ::signal(SIGPIPE, SIG_IGN);  // a closed log must not end a node
+  try {
+    if (ds::IsTerminal(STDIN_FILENO)) throw ds::UsageError(kHelp);
+    deepshard::v1::Bootstrap bootstrap;
+    if (!bootstrap.ParseFromString(ReadStandardInput()) || bootstrap.job_id().empty()) {
+      throw ds::UsageError("standard input holds no bootstrap message: ds-agent is started by ds-launch");
+    }
+    return ds::Agent(bootstrap).Run();
+  } catch (const ds::Error& error) {
+    ds::LogError(std::string("ds-agent: ") + error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    ds::LogError(std::string("ds-agent: ") + error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,126 @@
+#include "launcher/agents.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "proto/names.h"
+#include "proto/version.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+
+namespace ds {
+namespace {
+
+namespace pb = ::deepshard::v1;
+
+Cause Preflight(const std::string& host, const std::string& message) {
+  return {"preflight", host, -1, 0, static_cast<int>(ExitCode::preflight), message};
+}
+
+}  // namespace
+
+Agents::Agents(Options options) : options_(std::move(options)), job_id_(RandomHex(8)) {
+  bootstrap_ = MakeBootstrap(options_.bootstrap, [this](AgentEnded ended) { queue_.Push(ended); });
+  for (const std::string& host : options_.hosts) {
+    if (std::string refusal = bootstrap_->Refusal(host); !refusal.empty()) throw UsageError(refusal);
+  }
+  signals_ = std::make_unique<SignalWatcher>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2},
+                                             [this](int signal) { queue_.Push(SignalArrived{signal}); });
+  facts_.resize(options_.hosts.size());
+  clock_offsets_.resize(options_.hosts.size());
+}
+
+Agents::~Agents() { EndAll(); }
+
+std::optional<Cause> Agents::BringUp() {
+  ControlServer::Options server;
+  server.job_id = job_id_;
+  server.bind_address = bootstrap_->ListenAddress();
+  server.nodes = static_cast<uint32_t>(options_.hosts.size());
+  server.lease_seconds = options_.lease_seconds;
+  server.on_event = [this](ControlEvent event) { queue_.Push(std::move(event)); };
+  server_ = std::make_unique<ControlServer>(server, authority_);
+  for (uint32_t node = 0; node < options_.hosts.size(); ++node) {
+    try {
+      bootstrap_->BringUp(node, options_.hosts[node], Secret(node));
+    } catch (const Error& error) {
+      return Preflight(host(node), "the agent on " + host(node) + " could not be started: " + error.what());
+    }
+  }
+  return AwaitJoined();
+}
+
+std::string Agents::Secret(uint32_t node) const {
+  Credentials credentials = authority_.Issue(NodeName(job_id_, node));
+  pb::Bootstrap secret;
+  secret.set_protocol(kProtocolVersion);
+  secret.set_build(BuildVersion());
+  secret.set_job_id(job_id_);
+  secret.set_node(node);
+  secret.set_host(host(node));
+  secret.set_launcher_address(server_->address());
+  secret.set_ca_certificate(authority_.certificate());
+  secret.set_certificate(credentials.certificate);
+  secret.set_private_key(credentials.private_key);
+  secret.set_lease_seconds(options_.lease_seconds);
+  secret.set_token_path(options_.token_path);
+  secret.set_token(options_.token);
+  return secret.SerializeAsString();
+}
+
+std::optional<Cause> Agents::AwaitJoined() {
+  std::vector<bool> joined(options_.hosts.size(), false);
+  auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                      std::chrono::duration<double>(options_.join_seconds));
+  while (std::count(joined.begin(), joined.end(), false) > 0) {
+    std::optional<LaunchEvent> event = queue_.PopUntil(until);
+    if (!event) {
+      auto node = static_cast<uint32_t>(std::find(joined.begin(), joined.end(), false) - joined.begin());
+      return Preflight(host(node),
+                       "the agent on " + host(node) + " did not join within " + DurationText(options_.join_seconds));
+    }
+    if (std::optional<Cause> trouble = OnJoining(*event, joined)) return trouble;
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> Agents::OnJoining(LaunchEvent& event, std::vector<bool>& joined) {
+  if (auto* arrived = std::get_if<SignalArrived>(&event)) {
+    return Cause{"signal", "", -1, arrived->signal, 0, "ds-launch received " + SignalName(arrived->signal)};
+  }
+  if (auto* ended = std::get_if<AgentEnded>(&event)) {
+    return Preflight(host(ended->node), "the agent on " + host(ended->node) +
+                                            " ended before every node had joined: " + EndText(ended->end));
+  }
+  auto& control = std::get<ControlEvent>(event);
+  switch (control.kind) {
+    case ControlEvent::Kind::joined:
+      joined[control.node] = true;
+      facts_[control.node] = *control.facts;
+      clock_offsets_[control.node] = control.facts->clock_unix_ns() - UnixNanoseconds();
+      return std::nullopt;
+    case ControlEvent::Kind::refused:
+      return Preflight(host(control.node), "versions differ on " + host(control.node) + ": " + control.text);
+    case ControlEvent::Kind::message:
+      ReadNext(control.node);  // nothing of weight before workers run
+      return std::nullopt;
+    case ControlEvent::Kind::closed:
+      return Preflight(host(control.node),
+                       "the agent on " + host(control.node) + " closed its connection before every node had joined");
+  }
+  return std::nullopt;
+}
+
+void Agents::SendAll(const pb::LauncherMessage& message) {
+  for (uint32_t node = 0; node < options_.hosts.size(); ++node) Send(node, message);
+}
+
+void Agents::EndAll() {
+  if (std::exchange(ended_, true)) return;
+  if (server_) server_->EndSessions();
+  bootstrap_->EndAll(/*patience_seconds=*/8);
+  server_.reset();
+}
+
+}  // namespace ds

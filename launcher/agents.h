@@ -1,0 +1,76 @@
+// The agents of one job, from bring-up to their end, and everything that happens to them as one queue of events.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/bootstrap.h"
+#include "launcher/control_server.h"
+#include "launcher/job_monitor.h"
+#include "proto/deepshard.pb.h"
+#include "runtime/base/queue.h"
+#include "runtime/base/signal.h"
+
+namespace ds {
+
+struct SignalArrived {
+  int signal = 0;
+};
+using LaunchEvent = std::variant<ControlEvent, AgentEnded, SignalArrived>;
+
+class Agents {
+ public:
+  struct Options {
+    std::string bootstrap;           ///< launch.bootstrap
+    std::vector<std::string> hosts;  ///< one agent each, in order
+    double lease_seconds = 30;
+    double join_seconds = 60;       ///< until when every agent must have joined
+    std::string token_path, token;  ///< what agents look for to see whether the output folder is shared; may be empty
+  };
+  /// Checks that the bootstrap reaches every host. Throws UsageError naming the host. Makes the job's credentials and
+  /// takes this process's signals; call on the main thread before there are others.
+  explicit Agents(Options options);
+  ~Agents();  ///< ends what is left
+
+  /// Starts listening and brings every agent up; returns when all have joined, or with the reason why not.
+  /// Cause::kind is `preflight` (code 3) or `signal`.
+  std::optional<Cause> BringUp();
+
+  const std::vector<deepshard::v1::NodeFacts>& facts() const { return facts_; }
+  const std::string& host(uint32_t node) const { return options_.hosts[node]; }
+  /// Nanoseconds by which the node's clock was ahead of ours when it joined.
+  const std::vector<int64_t>& clock_offsets() const { return clock_offsets_; }
+
+  std::optional<LaunchEvent> Next(std::chrono::steady_clock::time_point until) { return queue_.PopUntil(until); }
+
+  void Send(uint32_t node, deepshard::v1::LauncherMessage message) { server_->Send(node, std::move(message)); }
+  void SendAll(const deepshard::v1::LauncherMessage& message);
+  void ReadNext(uint32_t node) { server_->ReadNext(node); }
+  void BeginAttempt(int64_t attempt) { server_->BeginAttempt(attempt); }
+  bool SeesAgentsEnd() const { return bootstrap_->SeesAgentsEnd(); }
+
+  /// Tells every agent to end, waits, kills what does not, and what they left on this machine.
+  void EndAll();
+
+ private:
+  std::string Secret(uint32_t node) const;
+  std::optional<Cause> AwaitJoined();
+  std::optional<Cause> OnJoining(LaunchEvent& event, std::vector<bool>& joined);
+
+  Options options_;
+  std::string job_id_;
+  Queue<LaunchEvent> queue_;
+  std::unique_ptr<SignalWatcher> signals_;
+  std::unique_ptr<Bootstrap> bootstrap_;
+  JobAuthority authority_;
+  std::unique_ptr<ControlServer> server_;
+  std::vector<deepshard::v1::NodeFacts> facts_;
+  std::vector<int64_t> clock_offsets_;
+  bool ended_ = false;
+};
+
+}  // namespace ds

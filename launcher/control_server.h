@@ -1,0 +1,68 @@
+// The launcher's end of the control plane: agents join here, hold one session each, and rendezvous goes through it.
+//
+// Only a holder of this job's credentials gets as far as a method, and only as the node that its certificate names.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launcher/credentials.h"
+
+namespace deepshard::v1 {
+class AgentMessage;
+class LauncherMessage;
+class NodeFacts;
+}  // namespace deepshard::v1
+
+namespace ds {
+
+struct ControlEvent {
+  enum class Kind {
+    joined,   ///< a node proved itself and has its session; `facts`
+    refused,  ///< a node of this job whose program does not fit; `text` names both versions
+    message,  ///< `message`; answer with ControlServer::ReadNext once it is dealt with
+    closed,   ///< the node's session ended
+  };
+  Kind kind;
+  uint32_t node = 0;
+  std::string text;
+  std::shared_ptr<deepshard::v1::NodeFacts> facts;
+  std::shared_ptr<deepshard::v1::AgentMessage> message;
+};
+
+class ControlServer {
+ public:
+  struct Options {
+    std::string job_id;
+    std::string bind_address;  ///< HOST without port; the port is the system's choice
+    uint32_t nodes = 0;
+    double lease_seconds = 30;
+    std::function<void(ControlEvent)> on_event;  ///< any thread; must return at once
+  };
+  /// Listens. Throws RuntimeError naming the address.
+  ControlServer(const Options& options, const JobAuthority& authority);
+  ~ControlServer();  ///< ends every session and wait; no event comes after
+
+  /// HOST:PORT
+  const std::string& address() const;
+
+  /// Dropped when the node has no session.
+  void Send(uint32_t node, deepshard::v1::LauncherMessage message);
+
+  /// Tells every agent to end and closes its session.
+  void EndSessions();
+
+  /// Lets the node's next message in.
+  void ReadNext(uint32_t node);
+
+  /// A fresh rendezvous store for the attempt.
+  void BeginAttempt(int64_t attempt);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ds

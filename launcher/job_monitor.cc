@@ -1,0 +1,380 @@
+#include "launcher/job_monitor.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/process.h"
+#include "runtime/base/signal.h"
+
+namespace ds {
+namespace {
+
+constexpr double kGiveUpSeconds = 10;   // after SIGKILL: a worker that still does not end is stuck in the kernel
+constexpr double kAgentEndSeconds = 1;  // a lost connection and the end of the process behind it
+
+MonitorTime After(MonitorTime now, double seconds) {
+  return now + std::chrono::duration_cast<MonitorTime::duration>(std::chrono::duration<double>(seconds));
+}
+
+double Between(MonitorTime earlier, MonitorTime later) {
+  return std::chrono::duration<double>(later - earlier).count();
+}
+
+std::string Seconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", seconds);
+  return text;
+}
+
+std::string Who(int rank, const std::string& host) { return "rank " + std::to_string(rank) + " on " + host; }
+
+}  // namespace
+
+JobMonitor::JobMonitor(MonitorSettings settings, std::vector<std::string> hosts, std::vector<MonitorRank> ranks)
+    : settings_(settings), restarts_left_(settings.restarts) {
+  for (std::string& host : hosts) {
+    Node node;
+    node.host = std::move(host);
+    nodes_.push_back(std::move(node));
+  }
+  for (const MonitorRank& rank : ranks) {
+    Rank state;
+    state.node = rank.node;
+    ranks_.push_back(std::move(state));
+  }
+}
+
+void JobMonitor::Record(Actions& actions, const std::string& event, const std::string& host, int rank,
+                        const std::string& text) {
+  MonitorAction action{MonitorAction::Kind::record};
+  action.event = event;
+  action.host = host;
+  action.rank = rank;
+  action.text = text;
+  actions.push_back(std::move(action));
+}
+
+JobMonitor::Actions JobMonitor::Begin(MonitorTime now) {
+  Actions actions;
+  if (phase_ != Phase::starting) return actions;
+  for (Node& node : nodes_) node.heard = now;
+  StartAttempt(actions, now);
+  return actions;
+}
+
+void JobMonitor::StartAttempt(Actions& actions, MonitorTime now) {
+  phase_ = Phase::running;
+  ++attempt_;
+  step_in_attempt_ = 0;
+  progress_at_ = now;
+  troubles_.clear();
+  victims_.clear();
+  completed_ = 0;
+  stopped_rank_.reset();
+  kill_at_.reset();
+  give_up_at_.reset();
+  for (Rank& rank : ranks_) {
+    rank.ended = false;
+    rank.step = 0;
+    rank.state.clear();
+    rank.spoke = now;
+  }
+  MonitorAction start{MonitorAction::Kind::start_workers};
+  start.attempt = attempt_;
+  actions.push_back(start);
+}
+
+JobMonitor::Actions JobMonitor::AgentHeard(int node_index, MonitorTime now) {
+  Actions actions;
+  Node& node = nodes_[static_cast<size_t>(node_index)];
+  node.heard = now;
+  if (std::exchange(node.suspect, false)) Record(actions, "recovered", node.host, -1, "the agent answers again");
+  return actions;
+}
+
+JobMonitor::Actions JobMonitor::AgentClosed(int node_index, MonitorTime now) {
+  Actions actions;
+  Node& node = nodes_[static_cast<size_t>(node_index)];
+  if (node.closed || phase_ == Phase::ended) return actions;
+  node.closed = true;
+  node.closed_at = now;
+  LoseNode(actions, node_index, "the agent on " + node.host + " was lost: its connection closed", now);
+  Decide(actions, now);
+  return actions;
+}
+
+JobMonitor::Actions JobMonitor::AgentEnded(int node_index, int code, int signal, MonitorTime now) {
+  Actions actions;
+  Node& node = nodes_[static_cast<size_t>(node_index)];
+  if (phase_ == Phase::ended) return actions;
+  WorkerEnd end;
+  end.code = code;
+  end.signal = signal;
+  node.process_end = end;
+  std::string how = "the agent on " + node.host + " was lost: " + EndText({code, signal});
+  if (node.lost) {  // its connection closed first; now the reason is known
+    for (Trouble& trouble : troubles_) {
+      if (trouble.cause.kind != "node_lost" || trouble.cause.host != node.host) continue;
+      trouble.cause.signal = signal;
+      trouble.cause.code = code;
+      trouble.cause.message = how;
+    }
+  } else {
+    LoseNode(actions, node_index, how, now);
+  }
+  Decide(actions, now);
+  return actions;
+}
+
+void JobMonitor::LoseNode(Actions& actions, int node_index, const std::string& why, MonitorTime now) {
+  Node& node = nodes_[static_cast<size_t>(node_index)];
+  if (std::exchange(node.lost, true)) return;
+  Record(actions, "node_lost", node.host, -1, why);
+  Trouble trouble{
+      Trouble::Weight::own, {"node_lost", node.host, -1, 0, 0, why}, static_cast<int>(ExitCode::node_lost), false};
+  if (node.process_end) {
+    trouble.cause.signal = node.process_end->signal;
+    trouble.cause.code = node.process_end->code;
+  }
+  troubles_.push_back(std::move(trouble));
+  for (Rank& rank : ranks_) {
+    if (rank.node == node_index) rank.ended = true;
+  }
+  BeginFailing(actions, now);
+}
+
+JobMonitor::Actions JobMonitor::WorkerHeard(int rank_index, int64_t step, const std::string& state,
+                                            double silent_seconds, MonitorTime now) {
+  Actions actions;
+  Rank& rank = ranks_[static_cast<size_t>(rank_index)];
+  rank.spoke = After(now, -silent_seconds);
+  if (step > rank.step || state != rank.state) progress_at_ = now;
+  rank.step = std::max(rank.step, step);
+  rank.state = state;
+  step_in_attempt_ = std::max(step_in_attempt_, step);
+  furthest_step_ = std::max(furthest_step_, step);
+  return actions;
+}
+
+JobMonitor::Actions JobMonitor::WorkerEnded(const WorkerEnd& end, MonitorTime now) {
+  Actions actions;
+  Rank& rank = ranks_[static_cast<size_t>(end.rank)];
+  if (rank.ended || phase_ == Phase::ended) return actions;
+  rank.ended = true;
+  progress_at_ = now;
+  const std::string& host = HostOf(end.rank);
+  if (end.completed) ++completed_;
+  if (end.stopped && !stopped_rank_) stopped_rank_ = end.rank;
+  if (end.signal != 0 || end.code != 0) {
+    std::string how = Who(end.rank, host) + (end.signal != 0 ? " was " : " ended with ") +
+                      EndText({end.code, end.signal}) + (end.message.empty() ? "" : ": " + end.message);
+    // What we did ourselves is nobody's failure: a signal that we sent, or an exit that answers it without a word.
+    bool by_us = end.signal != 0 ? end.signal == end.agent_signal : end.agent_signal != 0 && end.message.empty();
+    Trouble trouble{end.victim ? Trouble::Weight::victim
+                    : by_us    ? Trouble::Weight::asked
+                               : Trouble::Weight::own,
+                    {end.signal != 0 ? "worker_signal" : "worker_exit", host, end.rank, end.signal, end.code, how},
+                    end.signal != 0 ? 128 + end.signal : end.code,
+                    end.code != static_cast<int>(ExitCode::usage)};
+    if (end.victim) victims_.push_back(end);
+    Record(actions, end.victim ? "victim" : "worker_end", host, end.rank, how);
+    troubles_.push_back(std::move(trouble));
+    BeginFailing(actions, now);
+  }
+  Decide(actions, now);
+  return actions;
+}
+
+JobMonitor::Actions JobMonitor::Signalled(int signal, MonitorTime now) {
+  Actions actions;
+  if (phase_ == Phase::ended) return actions;
+  std::string name = SignalName(signal);
+  if (signal_ != 0 || phase_ == Phase::failing) {
+    if (signal_ == 0) signal_ = signal;  // no restart any more
+    Record(actions, "signal", "", -1, name + " received while ending: killing the workers");
+    actions.push_back({MonitorAction::Kind::kill_workers});
+    if (!give_up_at_) give_up_at_ = After(now, kGiveUpSeconds);
+    kill_at_.reset();
+    return actions;
+  }
+  signal_ = signal;
+  signal_is_cause_ = true;
+  Record(actions, "signal", "", -1, name + " received");
+  if (phase_ == Phase::starting) {
+    Decide(actions, now);
+  } else if (phase_ == Phase::running) {
+    phase_ = Phase::stopping;
+    MonitorAction stop{MonitorAction::Kind::stop_workers};
+    stop.signal = SIGTERM;
+    stop.checkpoint = settings_.checkpoint_on_signal;
+    actions.push_back(stop);
+    kill_at_ = After(now, settings_.grace_seconds);
+  }
+  return actions;
+}
+
+JobMonitor::Actions JobMonitor::Failed(Cause cause, MonitorTime now) {
+  Actions actions;
+  if (phase_ == Phase::ended) return actions;
+  Record(actions, "launcher", cause.host, cause.rank, cause.message);
+  int code = cause.code != 0 ? cause.code : 1;
+  troubles_.push_back({Trouble::Weight::own, std::move(cause), code, false});
+  BeginFailing(actions, now);
+  Decide(actions, now);
+  return actions;
+}
+
+JobMonitor::Actions JobMonitor::Tick(MonitorTime now) {
+  Actions actions;
+  if (phase_ == Phase::starting || phase_ == Phase::ended) return actions;
+  CheckLeases(actions, now);
+  if (phase_ == Phase::running) CheckProgress(actions, now);
+  Escalate(actions, now);
+  Decide(actions, now);
+  return actions;
+}
+
+void JobMonitor::CheckLeases(Actions& actions, MonitorTime now) {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = nodes_[i];
+    if (node.lost) continue;
+    double silent = Between(node.heard, now);
+    if (silent >= settings_.lease_seconds) {
+      LoseNode(actions, static_cast<int>(i),
+               "the agent on " + node.host + " was lost: silent for " + Seconds(silent) + " (launch.lease_seconds)",
+               now);
+    } else if (silent >= settings_.suspect_seconds && !node.suspect) {
+      node.suspect = true;
+      Record(actions, "suspect", node.host, -1,
+             "the agent on " + node.host + " has been silent for " + Seconds(silent) + " (launch.suspect_seconds)");
+    }
+  }
+}
+
+void JobMonitor::CheckProgress(Actions& actions, MonitorTime now) {
+  if (settings_.progress_seconds <= 0 || Between(progress_at_, now) < settings_.progress_seconds) return;
+  // Ranks go in lockstep: who holds the others up has done the fewest steps, and of those was silent longest.
+  int laggard = -1;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (rank.ended) continue;
+    if (laggard >= 0) {
+      const Rank& worst = ranks_[static_cast<size_t>(laggard)];
+      if (std::pair(rank.step, rank.spoke) >= std::pair(worst.step, worst.spoke)) continue;
+    }
+    laggard = static_cast<int>(i);
+  }
+  if (laggard < 0) return;
+  const Rank& rank = ranks_[static_cast<size_t>(laggard)];
+  std::string text = "no step for " + Seconds(Between(progress_at_, now)) +
+                     " (launch.progress_seconds): " + Who(laggard, HostOf(laggard)) + " lags, at step " +
+                     std::to_string(rank.step) + (rank.state.empty() ? "" : ", state " + rank.state) + ", last heard " +
+                     Seconds(Between(rank.spoke, now)) + " ago";
+  Record(actions, "no_progress", HostOf(laggard), laggard, text);
+  troubles_.push_back({Trouble::Weight::own,
+                       {"no_progress", HostOf(laggard), laggard, 0, 0, text},
+                       static_cast<int>(ExitCode::no_progress),
+                       true});
+  BeginFailing(actions, now);
+}
+
+void JobMonitor::BeginFailing(Actions& actions, MonitorTime now) {
+  if (phase_ != Phase::running) return;  // an ending is under way, or nothing runs yet
+  phase_ = Phase::failing;
+  if (AllEnded()) return;
+  MonitorAction stop{MonitorAction::Kind::stop_workers};
+  stop.signal = SIGTERM;
+  stop.checkpoint = false;
+  actions.push_back(stop);
+  kill_at_ = After(now, settings_.failure_grace_seconds);
+}
+
+void JobMonitor::Escalate(Actions& actions, MonitorTime now) {
+  if (kill_at_ && now >= *kill_at_) {
+    kill_at_.reset();
+    if (AllEnded()) return;
+    Record(actions, "kill", "", -1, "workers are left after their grace: killing them");
+    actions.push_back({MonitorAction::Kind::kill_workers});
+    give_up_at_ = After(now, kGiveUpSeconds);
+  }
+  if (give_up_at_ && now >= *give_up_at_) {
+    give_up_at_.reset();
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (ranks_[i].ended) continue;
+      ranks_[i].ended = true;
+      Record(actions, "stuck", HostOf(static_cast<int>(i)), static_cast<int>(i),
+             Who(static_cast<int>(i), HostOf(static_cast<int>(i))) + " did not end after SIGKILL");
+    }
+  }
+}
+
+bool JobMonitor::AllEnded() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; });
+}
+
+/// A connection closes a moment before its process can be reaped: the signal is worth waiting for.
+bool JobMonitor::AwaitsAgentsEnd(MonitorTime now) const {
+  if (!settings_.sees_agents_end) return false;
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+    return node.closed && !node.process_end && Between(node.closed_at, now) < kAgentEndSeconds;
+  });
+}
+
+JobMonitor::Trouble JobMonitor::FirstCause() const {
+  return *std::min_element(troubles_.begin(), troubles_.end(),
+                           [](const Trouble& a, const Trouble& b) { return a.weight < b.weight; });  // first of equals
+}
+
+void JobMonitor::Decide(Actions& actions, MonitorTime now) {
+  if (phase_ == Phase::ended) return;
+  bool nothing_runs = phase_ == Phase::starting;
+  if (nothing_runs ? signal_ == 0 && troubles_.empty() : !AllEnded() || AwaitsAgentsEnd(now)) return;
+  bool completed = completed_ == static_cast<int>(ranks_.size());  // before they noticed that they should stop
+  if (signal_is_cause_ && !completed) {
+    std::string status = signal_ == SIGUSR1 || signal_ == SIGUSR2 ? "preempted" : "interrupted";
+    Cause cause{"signal", "", -1, signal_, 0, "ds-launch received " + SignalName(signal_)};
+    return Finish(actions, {status, 128 + signal_, cause, {}});
+  }
+  if (troubles_.empty()) {
+    if (!stopped_rank_) return Finish(actions, {"completed", 0, std::nullopt, {}});
+    Cause cause{"signal",
+                HostOf(*stopped_rank_),
+                *stopped_rank_,
+                SIGTERM,
+                0,
+                Who(*stopped_rank_, HostOf(*stopped_rank_)) + " was told to stop by somebody else's SIGTERM"};
+    return Finish(actions, {"interrupted", 128 + SIGTERM, cause, {}});
+  }
+  Trouble trouble = FirstCause();
+  if (MayRestart(actions, trouble)) {
+    --restarts_left_;
+    Record(actions, "restart", trouble.cause.host, trouble.cause.rank,
+           trouble.cause.message + "; starting the workers again, " + std::to_string(restarts_left_) +
+               " more times at most (launch.restarts)");
+    return StartAttempt(actions, now);
+  }
+  Finish(actions, {"failed", trouble.exit_code, trouble.cause, victims_});
+}
+
+bool JobMonitor::MayRestart(Actions& actions, const Trouble& trouble) {
+  bool node_lost = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.lost; });
+  if (phase_ != Phase::failing || !trouble.restartable || restarts_left_ == 0 || signal_ != 0 || node_lost)
+    return false;
+  bool first = restarts_left_ == settings_.restarts;
+  if (first || step_in_attempt_ > 0) return true;
+  Record(actions, "restart_refused", trouble.cause.host, trouble.cause.rank,
+         "no step was done since the last restart: another would end the same way");
+  return false;
+}
+
+void JobMonitor::Finish(Actions& actions, JobOutcome outcome) {
+  phase_ = Phase::ended;
+  outcome_ = std::move(outcome);
+  actions.push_back({MonitorAction::Kind::finish});
+}
+
+}  // namespace ds

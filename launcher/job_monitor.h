@@ -1,0 +1,160 @@
+// The state machine of a job: what happened goes in, with the time at which it happened; what to do comes out. It looks
+// at no clock, starts nothing and talks to nobody, so that every ending can be tested on a virtual clock.
+//
+//     starting -> running -> (stopping: a signal | failing: a cause) -> ended, or running again (a restart)
+//
+// The first cause in time decides how the job ends. A worker that ended because a peer did (it says so: exit code
+// kVictimExitCode) is a victim: it starts the ending, but is the cause only when nobody else turns out to be.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ds {
+
+/// The exit code of a ds-worker whose peer failed (EX_TEMPFAIL).
+constexpr int kVictimExitCode = 75;
+
+using MonitorTime = std::chrono::steady_clock::time_point;
+
+/// Why a job ended other than by completing.
+struct Cause {
+  std::string kind;  ///< worker_exit, worker_signal, node_lost, no_progress, preflight, signal, launcher
+  std::string host;  ///< empty: none in particular
+  int rank = -1;     ///< -1: none in particular
+  int signal = 0;    ///< 0: none
+  int code = 0;      ///< exit code of the process; 0: none
+  std::string message;
+};
+
+/// How a worker ended, as its agent tells.
+struct WorkerEnd {
+  int rank = 0;
+  int code = 0;
+  int signal = 0;        ///< 0: it exited with `code`
+  int agent_signal = 0;  ///< the last signal that we had sent it
+  bool victim = false;
+  bool completed = false;  ///< it said that it did all its steps
+  bool stopped = false;    ///< it said that it ended early because it was asked to
+  std::string message;     ///< its own account of a failure; empty: none
+};
+
+struct MonitorSettings {
+  int64_t restarts = 0;
+  double grace_seconds = 30;         ///< after a signal: SIGTERM, then SIGKILL
+  double failure_grace_seconds = 5;  ///< after a failure
+  double lease_seconds = 30, suspect_seconds = 20;
+  double progress_seconds = 600;  ///< 0: never
+  bool checkpoint_on_signal = true;
+  bool sees_agents_end = true;  ///< AgentEnded is called for each agent's process, with its signal
+};
+
+struct MonitorRank {
+  int node = 0;
+};
+
+/// What the owner is to do.
+struct MonitorAction {
+  enum class Kind {
+    start_workers,  ///< `attempt`
+    stop_workers,   ///< ask all: `signal`, and whether to take a `checkpoint`
+    kill_workers,   ///< SIGKILL to all
+    record,         ///< an event for events.jsonl and the screen: `event`, `host`, `rank`, `text`
+    finish,         ///< over: JobMonitor::outcome() tells how
+  };
+  Kind kind;
+  int64_t attempt = 0;
+  int signal = 0;
+  bool checkpoint = false;
+  std::string event{}, host{}, text{};
+  int rank = -1;
+};
+
+struct JobOutcome {
+  std::string status;  ///< completed, failed, interrupted, preempted
+  int exit_code = 0;
+  std::optional<Cause> cause;
+  std::vector<WorkerEnd> victims;  ///< of the last attempt
+};
+
+class JobMonitor {
+ public:
+  JobMonitor(MonitorSettings settings, std::vector<std::string> hosts, std::vector<MonitorRank> ranks);
+
+  using Actions = std::vector<MonitorAction>;
+  Actions Begin(MonitorTime now);  ///< every agent has joined
+  Actions AgentHeard(int node, MonitorTime now);
+  Actions AgentClosed(int node, MonitorTime now);                       ///< its session ended
+  Actions AgentEnded(int node, int code, int signal, MonitorTime now);  ///< its process ended
+  Actions WorkerHeard(int rank, int64_t step, const std::string& state, double silent_seconds, MonitorTime now);
+  Actions WorkerEnded(const WorkerEnd& end, MonitorTime now);
+  Actions Signalled(int signal, MonitorTime now);
+  Actions Failed(Cause cause, MonitorTime now);  ///< the launcher itself: it cannot write its files, ...
+  Actions Tick(MonitorTime now);                 ///< at least every 250 ms
+
+  int64_t attempt() const { return attempt_; }
+  int64_t furthest_step() const { return furthest_step_; }
+  bool stopping() const { return phase_ != Phase::running; }
+  const JobOutcome& outcome() const { return outcome_; }
+
+ private:
+  enum class Phase { starting, running, stopping, failing, ended };
+  struct Node {
+    std::string host;
+    MonitorTime heard;
+    bool suspect = false, closed = false, lost = false;
+    MonitorTime closed_at;
+    std::optional<WorkerEnd> process_end;  ///< code and signal only
+  };
+  struct Rank {
+    int node = 0;
+    bool ended = false;
+    int64_t step = 0;
+    std::string state;
+    MonitorTime spoke;  ///< last time the worker itself was heard
+  };
+  /// A candidate for the job's cause, in order of arrival.
+  struct Trouble {
+    enum class Weight { own, asked, victim } weight;  ///< lesser values are causes before greater ones
+    Cause cause;
+    int exit_code;
+    bool restartable;
+  };
+
+  void Record(Actions& actions, const std::string& event, const std::string& host, int rank, const std::string& text);
+  void StartAttempt(Actions& actions, MonitorTime now);
+  void BeginFailing(Actions& actions, MonitorTime now);
+  void LoseNode(Actions& actions, int node, const std::string& why, MonitorTime now);
+  void CheckLeases(Actions& actions, MonitorTime now);
+  void CheckProgress(Actions& actions, MonitorTime now);
+  void Escalate(Actions& actions, MonitorTime now);
+  void Decide(Actions& actions, MonitorTime now);
+  bool MayRestart(Actions& actions, const Trouble& trouble);
+  void Finish(Actions& actions, JobOutcome outcome);
+  bool AllEnded() const;
+  bool AwaitsAgentsEnd(MonitorTime now) const;
+  Trouble FirstCause() const;
+  const std::string& HostOf(int rank) const { return nodes_[static_cast<size_t>(ranks_[rank].node)].host; }
+
+  MonitorSettings settings_;
+  std::vector<Node> nodes_;
+  std::vector<Rank> ranks_;
+  Phase phase_ = Phase::starting;
+  int64_t attempt_ = 0, restarts_left_ = 0;
+  int64_t furthest_step_ = 0;    ///< of all attempts
+  int64_t step_in_attempt_ = 0;  ///< the furthest; 0: none was done
+  MonitorTime progress_at_;
+  std::vector<Trouble> troubles_;    ///< of this attempt
+  std::vector<WorkerEnd> victims_;   ///< of this attempt
+  int signal_ = 0;                   ///< the first that the user sent
+  bool signal_is_cause_ = false;     ///< it came before any failure
+  int completed_ = 0;                ///< workers of this attempt that did all their steps
+  std::optional<int> stopped_rank_;  ///< one that ended early because it was asked to
+  std::optional<MonitorTime> kill_at_, give_up_at_;
+  JobOutcome outcome_;
+};
+
+}  // namespace ds

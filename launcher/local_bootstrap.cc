@@ -1,0 +1,150 @@
+// Bootstrap `local`: agents are children of the launcher; loopback addresses are separate agents on this machine.
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "launcher/bootstrap.h"
+#include "runtime/base/error.h"
+#include "runtime/base/socket.h"
+#include "runtime/job/hostfile.h"
+
+namespace ds {
+namespace {
+
+/// Whether `host` is this machine by its name or by one of its interfaces' addresses.
+bool IsThisMachine(const std::string& host) {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  if (host == name) return true;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return false;
+  bool found = false;
+  for (ifaddrs* i = list; i && !found; i = i->ifa_next) {
+    if (!i->ifa_addr) continue;
+    int family = i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    char address[NI_MAXHOST];
+    if (::getnameinfo(i->ifa_addr, size, address, sizeof address, nullptr, 0, NI_NUMERICHOST) == 0) {
+      found = host == address;
+    }
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+void WriteSecret(int fd, const std::string& secret) {
+  for (size_t done = 0; done < secret.size();) {
+    ssize_t n = ::write(fd, secret.data() + done, secret.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;  // the agent died: its end is told
+    done += static_cast<size_t>(n);
+  }
+}
+
+class LocalBootstrap final : public Bootstrap {
+ public:
+  explicit LocalBootstrap(std::function<void(AgentEnded)> on_end)
+      : on_end_(std::move(on_end)), watcher_([this](pid_t pid, ProcessEnd end) { Ended(pid, end); }) {
+    BecomeSubreaper();  // what a killed agent leaves behind becomes ours to end
+    before_ = Descendants();
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+  ~LocalBootstrap() override { EndAll(0); }
+
+  std::string Refusal(const std::string& host) const override {
+    if (IsLoopback(host) || IsThisMachine(host)) return "";
+    return "host " + host +
+           " is not this machine: bootstrap `local` reaches localhost, loopback addresses and this machine's own name "
+           "and addresses only, and this build has no other bootstrap";
+  }
+
+  std::vector<std::string> Argv(const std::string&) const override { return {ExecutableFolder() + "/ds-agent"}; }
+
+  std::string ListenAddress() const override { return "127.0.0.1"; }
+
+  void BringUp(uint32_t node, const std::string& host, const std::string& secret) override {
+    int pipe[2];
+    if (::pipe2(pipe, O_CLOEXEC) != 0) throw SystemError("cannot make a pipe for the agent", errno);
+    SpawnOptions options;
+    options.argv = Argv(host);
+    options.environment = CurrentEnvironment();
+    options.stdin_fd = pipe[0];
+    options.new_session = true;
+    pid_t pid = -1;
+    try {
+      pid = Spawn(options);
+    } catch (...) {
+      ::close(pipe[0]);
+      ::close(pipe[1]);
+      throw;
+    }
+    ::close(pipe[0]);
+    {
+      std::lock_guard lock(mutex_);
+      agents_[pid] = node;
+    }
+    watcher_.Watch(pid);
+    WriteSecret(pipe[1], secret);
+    ::close(pipe[1]);
+  }
+
+  bool SeesAgentsEnd() const override { return true; }
+
+  void EndAll(double patience_seconds) override {
+    {
+      std::unique_lock lock(mutex_);
+      ended_.wait_for(lock, std::chrono::duration<double>(patience_seconds), [&] { return agents_.empty(); });
+      for (auto [pid, node] : agents_) ::kill(pid, SIGKILL);
+      ended_.wait_for(lock, std::chrono::seconds(5), [&] { return agents_.empty(); });
+    }
+    KillDescendants(before_, 5);
+    SocketFolder::RemoveLeftovers();
+  }
+
+ private:
+  void Ended(pid_t pid, ProcessEnd end) {
+    uint32_t node = 0;
+    {
+      std::lock_guard lock(mutex_);
+      auto it = agents_.find(pid);
+      if (it == agents_.end()) return;
+      node = it->second;
+      agents_.erase(it);
+    }
+    on_end_({node, end});
+    ended_.notify_all();
+  }
+
+  std::function<void(AgentEnded)> on_end_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::map<pid_t, uint32_t> agents_;
+  std::vector<ProcessId> before_;  ///< children that this process had before: not ours to end
+  ProcessWatcher watcher_;         // last: its thread uses the rest
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> MakeBootstrap(const std::string& kind, std::function<void(AgentEnded)> on_end) {
+  if (kind == "auto" || kind == "local") return std::make_unique<LocalBootstrap>(std::move(on_end));
+  if (kind == "ssh" || kind == "slurm" || kind == "mpi" || kind == "daemon") {
+    throw UsageError("bootstrap `" + kind +
+                     "` is not in this build, which brings agents up on this machine only: use "
+                     "--bootstrap local (hosts: localhost, 127.0.0.N, this machine's name)");
+  }
+  throw UsageError("bootstrap `" + kind + "` is unknown: expected auto, local, ssh, slurm, mpi or daemon");
+}
+
+}  // namespace ds

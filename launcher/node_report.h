@@ -1,0 +1,26 @@
+// What nodes have, for people and for the run directory, and where nodes differ.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/deepshard.pb.h"
+
+namespace ds {
+
+struct NodeReport {
+  std::string host;
+  deepshard::v1::NodeFacts facts;
+  int64_t clock_offset_ns = 0;  ///< how far the node's clock is ahead of the launcher's
+};
+
+/// report/HOST.json
+std::string ToJson(const NodeReport& report);
+
+/// Several lines a node.
+std::string ToText(const NodeReport& report);
+
+/// One line a fact in which nodes differ, naming the values and the hosts that have them; empty: none.
+std::vector<std::string> Differences(const std::vector<NodeReport>& reports);
+
+}  // namespace ds

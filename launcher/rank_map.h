@@ -1,0 +1,39 @@
+// Where ranks are placed: in the hostfile's order, a host's slots in order.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/deepshard.pb.h"
+#include "runtime/job/hostfile.h"
+
+namespace ds {
+
+struct RankEntry {
+  int rank = 0;
+  int node = 0;        ///< index in the list of hosts
+  int slot = 0;        ///< as the hostfile numbers them
+  int local_rank = 0;  ///< 0, 1, ... on its node
+};
+
+std::vector<RankEntry> MapRanks(const std::vector<HostSlots>& hosts);
+
+/// What one node's agent is told about its workers.
+struct NodeShare {
+  int threads = 1;    ///< of CPU, a worker: agents on one machine share its cores, every worker has at least one
+  int first_gpu = 0;  ///< agents on one machine share out its GPUs in order
+};
+
+/// By node. `facts` in the order of `hosts`; nodes with the same boot id are one machine.
+std::vector<NodeShare> ShareMachines(const std::vector<HostSlots>& hosts,
+                                     const std::vector<deepshard::v1::NodeFacts>& facts);
+
+/// What stands against running, one sentence each, naming the node; empty: nothing. `needs_shared_output`: whether
+/// checkpoints will be written.
+struct PreflightTrouble {
+  std::string host, message;
+};
+std::vector<PreflightTrouble> CheckNodes(const std::vector<HostSlots>& hosts,
+                                         const std::vector<deepshard::v1::NodeFacts>& facts, bool needs_shared_output);
+
+}  // namespace ds

@@ -1,0 +1,53 @@
+#include "launcher/run_directory.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "launcher/credentials.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/base/json.h"
+
+namespace ds {
+
+namespace fs = std::filesystem;
+
+RunDirectory::RunDirectory(const fs::path& output, const std::string& name) {
+  fs::path parent = fs::absolute(output).lexically_normal() / name;
+  MakeDirectories(parent);
+  for (int tries = 0;; ++tries) {
+    run_id_ = CompactUtcTime(UnixNanoseconds()) + "-" + RandomHex(3);
+    path_ = parent / run_id_;
+    if (::mkdir(path_.c_str(), 0777) == 0) break;
+    if (errno != EEXIST || tries == 10) throw SystemError("cannot make the run directory " + path_.string(), errno);
+  }
+  for (const char* folder : {"plan", "report", "logs", "checkpoints"}) MakeDirectories(path_ / folder);
+  metrics_ = std::make_unique<LineFile>(path_ / "metrics.jsonl");
+  events_ = std::make_unique<LineFile>(path_ / "events.jsonl");
+  ReplaceSymlink(run_id_, parent / "latest");
+}
+
+void RunDirectory::Write(const std::string& relative, std::string_view text) {
+  WriteFileAtomically(path_ / relative, text);
+}
+
+void RunDirectory::Metric(std::string_view json_line) { metrics_->Append(json_line); }
+
+void RunDirectory::Event(int64_t unix_ns, const std::string& host, int rank, int64_t attempt, const std::string& kind,
+                         const std::string& message) {
+  JsonWriter json;
+  json.BeginObject().Field("time", IsoTime(unix_ns));
+  host.empty() ? json.Key("host").Null() : json.Field("host", host);
+  rank < 0 ? json.Key("rank").Null() : json.Field("rank", rank);
+  json.Field("attempt", attempt).Field("event", kind).Field("message", message).EndObject();
+  events_->Append(json.str());
+}
+
+void RunDirectory::Log(int rank, std::string_view line) {
+  std::unique_ptr<LineFile>& file = logs_[rank];
+  if (!file) file = std::make_unique<LineFile>(path_ / "logs" / ("rank-" + std::to_string(rank) + ".log"));
+  file->Append(line);
+}
+
+}  // namespace ds

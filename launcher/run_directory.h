@@ -1,0 +1,39 @@
+// The run directory: OUTPUT/NAME/RUN-ID and everything in it but the checkpoints, which workers write.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/file.h"
+
+namespace ds {
+
+class RunDirectory {
+ public:
+  /// Makes OUTPUT/NAME/RUN-ID (RUN-ID: UTC time and a short random hash; never one that exists) and points
+  /// OUTPUT/NAME/latest to it. Throws Error naming the path.
+  RunDirectory(const std::filesystem::path& output, const std::string& name);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::string& run_id() const { return run_id_; }
+
+  /// Whole files, by their path below the run directory; folders are made as needed.
+  void Write(const std::string& relative, std::string_view text);
+
+  void Metric(std::string_view json_line);
+  /// `rank` -1 and an empty host: null.
+  void Event(int64_t unix_ns, const std::string& host, int rank, int64_t attempt, const std::string& kind,
+             const std::string& message);
+  void Log(int rank, std::string_view line);
+
+ private:
+  std::filesystem::path path_;
+  std::string run_id_;
+  std::unique_ptr<LineFile> metrics_, events_;
+  std::map<int, std::unique_ptr<LineFile>> logs_;
+};
+
+}  // namespace ds
