@@ -151,7 +151,10 @@ std::optional<int64_t> Scale(const Decimal& decimal, uint64_t unit) {
 }  // namespace
 
 ValueError::ValueError(const Value& value, const std::string& reason)
-    : UsageError(value.where.str() + ": " + Describe(value) + ": " + reason), reason_(reason) {}
+    : UsageError(value.where.str() + ": " + Describe(value) + ": " + reason),
+      where_(value.where),
+      shown_(Describe(value)),
+      reason_(reason) {}
 
 int64_t AsInteger(const Value& value) {
   const Decimal decimal = Number(value, kInteger);

@@ -22,8 +22,12 @@ class ValueError : public UsageError {
   ValueError(const Value& value, const std::string& reason);
   /// "reason; what to do", for callers that name the key too.
   const std::string& reason() const { return reason_; }
+  const Position& where() const { return where_; }
+  const std::string& shown() const { return shown_; }  ///< the value, as Describe tells it
 
  private:
+  Position where_;
+  std::string shown_;
   std::string reason_;
 };
 

@@ -21,7 +21,7 @@ enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v };
 /// What a model is: one description for GPT-2, LLaMA, Mistral, Qwen2, ...
 struct ModelConfig {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0;
-  int64_t vocabulary = 0;     ///< as users, loss and exported files see it
+  int64_t vocabulary = 0;  ///< as users, loss and exported files see it
   int64_t max_positions = 0;
   Norm norm = Norm::layer_norm;
   double norm_eps = 1e-5;
@@ -37,12 +37,14 @@ struct ModelConfig {
   /// vocabulary rounded up to a multiple of 64: rows of the embedding that no token names, columns of logits that the
   /// loss does not see.
   int64_t padded_vocabulary() const { return (vocabulary + 63) / 64 * 64; }
+  bool operator==(const ModelConfig&) const = default;
 };
 
 struct DataConfig {
   std::vector<std::string> train, validation;  ///< absolute paths: text, .jsonl or prepared token files
   std::string tokenizer = "bytes";
   int64_t sequence_length = 0;
+  bool operator==(const DataConfig&) const = default;
 };
 
 struct ParallelConfig {
@@ -50,11 +52,13 @@ struct ParallelConfig {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int64_t virtual_stages = 1;
   std::string partition = "time";
+  bool operator==(const ParallelConfig&) const = default;
 };
 
 /// From DeepSpeed's batch keys.
 struct BatchConfig {
   int64_t train_batch_size = 0, micro_batch_size = 0, accumulation = 1;  ///< train = micro * accumulation * data width
+  bool operator==(const BatchConfig&) const = default;
 };
 
 /// DeepSpeed's zero_optimization. Sizes are in elements.
@@ -67,6 +71,7 @@ struct ZeroConfig {
   int64_t model_persistence_threshold = INT64_MAX;
   int64_t max_live_parameters = 1'000'000'000;
   int64_t max_reuse_distance = 1'000'000'000;
+  bool operator==(const ZeroConfig&) const = default;
 };
 
 /// DeepSpeed's fp16 section.
@@ -77,16 +82,18 @@ struct LossScaleConfig {
   int hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_scale = 1;
+  bool operator==(const LossScaleConfig&) const = default;
 };
 
 enum class OptimizerKind { adam, adamw, sgd, lion, adagrad };
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::adamw;
   double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;  ///< defaults differ by kind: see docs
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;  ///< defaults differ by kind: see docs
   bool bias_correction = true;
   double momentum = 0, dampening = 0;
   bool nesterov = false;
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 enum class SchedulerKind { none, lr_range_test, one_cycle, warmup_lr, warmup_decay_lr, warmup_cosine_lr };
@@ -94,6 +101,7 @@ enum class SchedulerKind { none, lr_range_test, one_cycle, warmup_lr, warmup_dec
 struct SchedulerConfig {
   SchedulerKind kind = SchedulerKind::none;
   std::map<std::string, double> parameters;  ///< booleans are 0 or 1; warmup_type log = 0, linear = 1
+  bool operator==(const SchedulerConfig&) const = default;
 };
 
 struct TrainingConfig {
@@ -102,16 +110,19 @@ struct TrainingConfig {
   bool deterministic = true, exact_sharding = false;
   std::vector<int64_t> profile_steps;
   OnNan on_nan = OnNan::stop;
+  bool operator==(const TrainingConfig&) const = default;
 };
 
 struct CheckpointConfig {
   int64_t every = 0, keep = 2;  ///< every: 0 at the end only, -1 never
   bool on_signal = true;
+  bool operator==(const CheckpointConfig&) const = default;
 };
 
 struct MemoryConfig {
   std::optional<int64_t> device_limit, host_limit;  ///< bytes
   std::string offload_activations = "none";
+  bool operator==(const MemoryConfig&) const = default;
 };
 
 struct LaunchConfig {
@@ -120,6 +131,7 @@ struct LaunchConfig {
   std::optional<int64_t> min_nodes;  ///< absent: all
   std::vector<std::pair<std::string, std::string>> env;
   double grace_seconds = 30, lease_seconds = 30, suspect_seconds = 20, progress_seconds = 600;
+  bool operator==(const LaunchConfig&) const = default;
 };
 
 struct JobSpec {
@@ -142,7 +154,11 @@ struct JobSpec {
   SchedulerConfig scheduler;
   double gradient_clipping = 1.0;  ///< 0: none
 
-  std::vector<std::string> notes;  ///< DeepSpeed keys that are satisfied by construction, one sentence each
+  /// What the reader wants to tell, one sentence each: DeepSpeed keys satisfied by construction, what "auto" became.
+  std::vector<std::string> notes;
+
+  /// Whether both describe the same job; notes, which tell how it was written, do not count.
+  bool operator==(const JobSpec& other) const;
 };
 
 /// One `--set KEY=VALUE`.
@@ -152,9 +168,9 @@ struct Override {
 };
 
 /// Reads a job file, applies overrides in order (later wins), checks everything, fills every default in.
-/// `data_width` is the number of data-parallel ranks: batch sizes are resolved against it. Paths in the spec become
-/// absolute, relative to the job file. Throws UsageError naming file:line:column, key, value, reason and remedy;
-/// several errors are reported together, one a line.
+/// `ranks` is the number of workers: batch sizes are resolved against its data-parallel part (all of it in this
+/// version). Paths in the spec become absolute, relative to the job file. Throws UsageError naming file:line:column,
+/// key, value, reason and remedy; several errors are reported together, one a line.
 JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overrides, int64_t ranks);
 
 /// The same from text already in memory (`name` stands for the file in messages; paths are relative to `folder`).

@@ -51,6 +51,7 @@ struct Builder {
     if (model.norm == Norm::layer_norm) s.saved.push_back(W("mean", {N()}));
     s.saved.push_back(W("rstd", {N()}));
   }
+  void Output(SegmentSpec& s) const { s.output = {T("y", {N(), D()})}; }
   void CarryDropped(SegmentSpec& s) const {
     if (model.dropout > 0) s.carried.push_back(T("dropped_dy", {N(), D()}));
   }
@@ -65,6 +66,7 @@ SegmentSpec Builder::Embedding() const {
   SegmentSpec s;
   s.kind = SegmentKind::embedding;
   s.name = "embedding";
+  Output(s);
   AddMatrix(s, "embedding.tokens", {model.padded_vocabulary(), D()}, 0.02, model.vocabulary);
   if (model.position == PositionKind::learned) AddMatrix(s, "embedding.positions", {model.max_positions, D()});
   if (model.dropout > 0) s.backward_weight_scratch = LayOut({T("dropped_dy", {N(), D()})});
@@ -79,6 +81,7 @@ SegmentSpec Builder::Attention(int64_t layer) const {
   s.kind = SegmentKind::attention;
   s.layer = layer;
   s.name = "layer" + std::to_string(layer) + ".attention";
+  Output(s);
   const std::string name = "layers." + std::to_string(layer) + ".attention.";
   AddNorm(s, name + "norm");
   AddLinear(s, name + "qkv", {QkvWidth(), D()}, model.qkv_bias);
@@ -109,6 +112,7 @@ SegmentSpec Builder::Mlp(int64_t layer) const {
   s.kind = SegmentKind::mlp;
   s.layer = layer;
   s.name = "layer" + std::to_string(layer) + ".mlp";
+  Output(s);
   const std::string name = "layers." + std::to_string(layer) + ".mlp.";
   AddNorm(s, name + "norm");
   AddLinear(s, name + (Swiglu() ? "gate_up" : "up"), {UpWidth(), D()}, model.bias);

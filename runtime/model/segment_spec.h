@@ -48,6 +48,7 @@ struct SegmentSpec {
   std::vector<ParamSpec> params;
   bool tied = false;   ///< head: its matrix is the embedding's token table
 
+  std::vector<TensorSpec> output;   ///< y [N, D] of the compute dtype; the head: none
   std::vector<TensorSpec> saved;    ///< written by forward and recompute, read by the backward passes
   std::vector<TensorSpec> carried;  ///< written by backward_input, read by backward_weight
   int64_t forward_scratch = 0, backward_input_scratch = 0, backward_weight_scratch = 0;  ///< bytes

@@ -1,8 +1,34 @@
 // The plan of a training step of one rank: buffers and an ordered list of actions. Data only.
 //
-// The list order is a total order that every stream follows: an action starts when the earlier actions of its own stream
-// and all of its `waits` are done. Passes (runtime/plan/planner.h) build a plan; check.h proves it; price.h predicts what
-// it costs; runtime/exec runs it.
+// The list order is a total order that every stream follows: an action starts when the earlier actions of its own
+// stream and all of its `waits` are done. Passes (runtime/plan/planner.h) build a plan; check.h proves it; price.h
+// predicts what it costs; runtime/exec runs it.
+//
+// What each kind does with its operands (bucket ranges: ParamUnit::buckets; owned ranges: ModelLayout::ShardRanges).
+// A place "inside" a whole buffer is the owned range of the bucket; "in" a shard buffer it is ShardRange::shard_begin.
+//
+//   Forward         input, params -> output, saved; scratch. Head: adds to the loss of its micro-batch
+//   Recompute       input, params -> saved (a buffer of its own: the forward's was dropped)
+//   BackwardInput   input, params, saved, output_grad -> input_grad, carried; scratch. The embedding has none
+//   BackwardWeight  input, saved, carried, output_grad -> grads; scratch. No params: they may be gone. Writes the
+//                   gradients (padding too: zeros), or adds to them when `accumulate`
+//   Gather          one all-gather of a bucket: shard -> the bucket's range of whole. ZeRO-3: from the working shard
+//                   into a gathered buffer. After OptimizerStep: shard and whole are one working buffer, in place
+//   Release         the gathered buffer `whole` is dropped: its memory serves others
+//   Reduce          one reduce-scatter of a bucket: whole -> this rank's piece, which replaces the bucket's place in or
+//                   inside `shard`, or is added to it when `accumulate`. `shard` may be the buffer `whole` itself, or
+//                   another whole gradient, or a shard. ReduceWorkspaceOf() says what its workspace holds. When `all`,
+//                   an all-gather from inside `shard` to the bucket's range of that buffer follows
+//   SumTied         shard[second slot] is added to shard[first slot]: owned ranges, or all of it when the unit's
+//                   optimizer state is whole (ZeRO-0)
+//   Norm            reads shard[first slot of each unit]: owned ranges alone, so that every stage sums the same
+//                   numbers. All-gathers a double a unit and kNormExtras more on the compute stream's communicator
+//   OptimizerStep   shard[slot] and the scalars of Norm -> state: master, moments and, of the master's ranges, working
+//
+// The head's Forward also needs the targets, the embedding's passes the tokens: not buffers of the plan. A step begins
+// when every stream is done with the step before.
+//
+// Padding (between parameters, at a unit's end, rows beyond real_rows) is zero in every parameter, moment and gradient.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +40,16 @@
 namespace ds {
 
 enum class ActionKind : uint8_t {
-  forward, recompute, backward_input, backward_weight,  // compute
-  gather, release, reduce,                              // ZeRO
+  // compute
+  forward,
+  recompute,
+  backward_input,
+  backward_weight,
+  // ZeRO
+  gather,
+  release,
+  reduce,
+  // the end of a step
   sum_tied,        // adds a tied unit's second gradient slot to its first
   norm,            // gradient norm, overflow check, loss and stop flag of the step; one small all-gather
   optimizer_step,  // one unit
@@ -28,20 +62,23 @@ const char* NameOf(StreamKind stream);
 enum class Tier : uint8_t { device, host, file };
 
 enum class BufferKind : uint8_t {
-  activation,      // a segment's output [N, D] of the compute dtype
-  activation_grad, // its gradient
-  saved, carried,  // SegmentSpec's, laid out by LayOut()
-  scratch,         // a compute action's own
-  gathered,        // a whole unit in the compute dtype (ZeRO-3)
-  gradient,        // a whole unit's gradient of one micro-batch, fp32 (stages 2 and 3, exact_sharding)
-  workspace,       // a collective's own
-  resident,        // lives as long as the job; owned by the ParamStore
+  activation,       // a segment's output [N, D] of the compute dtype
+  activation_grad,  // its gradient
+  saved,            // SegmentSpec's, laid out by LayOut()
+  carried,          // the same
+  scratch,          // a compute action's own
+  gathered,         // a whole unit in the compute dtype (ZeRO-3)
+  gradient,         // a whole unit's gradient of one micro-batch (stages 2 and 3, exact_sharding)
+  workspace,        // a collective's own
+  resident,         // lives as long as the job; owned by the ParamStore
 };
 const char* NameOf(BufferKind kind);
 
 /// What a resident buffer holds. Element types: working: compute dtype; all else fp32.
 enum class StateKind : uint8_t { none, working, master, moment1, moment2, gradient };
 const char* NameOf(StateKind state);
+/// f64 models keep everything in f64; all others keep the working copy in the compute dtype and the rest in f32.
+DType DTypeOfState(StateKind state, DType compute);
 
 struct Buffer {
   std::string name;  ///< "act.layer3.mlp.mb0", "layer3.mlp/working", ...
@@ -49,12 +86,12 @@ struct Buffer {
   Tier tier = Tier::device;
   int64_t bytes = 0;
   int64_t offset = -1;  ///< in the tier's arena; -1 for resident buffers, which the ParamStore places
-  // resident, gathered and gradient buffers:
+  int64_t numel = 0;    ///< elements of resident, gathered and gradient buffers, and these:
   StateKind state = StateKind::none;
   int unit = -1;
-  int slot = -1;        ///< gradients
-  bool whole = false;   ///< the whole unit; false: this rank's shard
-  int alias_of = -1;    ///< fp32 master: the working buffer it is a part of (bytes is then 0)
+  int slot = -1;       ///< gradients
+  bool whole = false;  ///< the whole unit; false: this rank's shard
+  int alias_of = -1;   ///< master of fp32 (f64) compute: the working buffer it is a part of (bytes is then 0)
 };
 
 /// What an action does with a buffer. An action has at most one use with a given (operand, index).
@@ -63,13 +100,15 @@ enum class Operand : uint8_t {
   output,       // a segment's y; absent for the head
   output_grad,  // dy; absent for the head
   input_grad,   // dx; absent for the embedding
-  saved, carried, scratch,
-  params,       // index: position in units_of(segment). A whole unit: resident working buffer or gathered
-  grads,        // index: position in slots_of(segment). A whole gradient, resident or of one micro-batch
-  shard,        // gather: the source; reduce: the destination; sum_tied, norm, optimizer_step: gradient (index: slot order)
-  whole,        // gather: the destination; reduce: the source
+  saved,
+  carried,
+  scratch,
+  params,  // index: position in units_of(segment). A whole unit: resident working buffer or gathered
+  grads,   // index: position in slots_of(segment). A whole gradient, resident or of one micro-batch
+  shard,   // gather: the source; reduce: the destination; sum_tied, norm, optimizer_step: a gradient (index: the slot)
+  whole,   // gather: the destination; reduce: the source
   workspace,
-  state,        // optimizer_step: index by StateKind (working, master, moment1, moment2)
+  state,  // optimizer_step: index by StateKind (working, master, moment1, moment2)
 };
 const char* NameOf(Operand operand);
 
@@ -86,20 +125,34 @@ struct Action {
   ActionKind kind = ActionKind::forward;
   StreamKind stream = StreamKind::compute;
   int segment = -1;
-  int unit = -1;          ///< gather, release, reduce, sum_tied, optimizer_step
-  int slot = -1;          ///< reduce
-  int bucket = -1;        ///< gather, reduce: one collective a bucket
+  int unit = -1;    ///< gather, release, reduce, sum_tied, optimizer_step
+  int slot = -1;    ///< reduce
+  int bucket = -1;  ///< gather, reduce: one collective a bucket
   int micro_batch = -1;
   bool accumulate = false;  ///< backward_weight: gradients are added to; reduce: the result is added to the shard
   bool all = false;         ///< reduce: an all-gather of the reduced bucket follows (ZeRO-0)
   std::vector<Use> uses;
-  std::vector<int> waits;   ///< indices of earlier actions, on other streams, that must be done
-  bool signals = false;     ///< some later action waits for this one
-  int64_t bytes = 0;        ///< moved by this rank: sent by a collective
+  std::vector<int> waits;  ///< indices of earlier actions, on other streams, that must be done
+  bool signals = false;    ///< some later action waits for this one
+  int64_t bytes = 0;  ///< sent by this rank: of a collective over n ranks (n - 1) / n of the bucket, twice if `all`
   double flops = 0;
 
   const Use* Find(Operand operand, int index = 0) const;
 };
+
+/// Where a Reduce keeps its things in its workspace: first what the communicator's reduce-scatter needs, then, unless
+/// the result goes `direct`ly to its place, this rank's piece. Direct: `shard` is a shard buffer and not accumulated
+/// into. One rank needs no workspace: nothing is sent, the bucket is copied or added (or stays, when shard and whole
+/// are one).
+struct ReduceWorkspace {
+  int64_t communicator_bytes = 0;  ///< at offset 0
+  int64_t piece_offset = 0, piece_bytes = 0;
+  int64_t bytes() const { return piece_offset + piece_bytes; }
+};
+ReduceWorkspace ReduceWorkspaceOf(int64_t bucket_bytes, int ranks, bool direct);
+
+/// Doubles that Norm's all-gather carries besides the units' sums: loss, overflow flag, stop flag.
+inline constexpr int kNormExtras = 3;
 
 /// Bytes and time, predicted before the job starts.
 struct Price {
@@ -117,10 +170,12 @@ struct PlanOptions {
   DType compute = DType::f32;
   int64_t micro_batches = 1;
   RecomputeMode recompute = RecomputeMode::none;
+  /// Stages 0 and 1 also reduce every micro-batch. The price: micro_batches times the reduce-scatters of a step, and a
+  /// gradient buffer of a unit; stage 1 then keeps a gradient shard only, as stage 2 does.
   bool exact_sharding = false;
-  int moments = 2;          ///< fp32 states of the optimizer: Adam 2, Lion and Adagrad 1, SGD 0 or 1
+  int moments = 2;  ///< fp32 states of the optimizer: Adam 2, Lion and Adagrad 1, SGD 0 or 1
   int64_t prefetch_bucket_size = 50'000'000, max_live_parameters = 1'000'000'000, max_reuse_distance = 1'000'000'000;
-  bool training = true;     ///< false: forward only, for validation and generation
+  bool training = true;  ///< false: forward only, for validation and generation
 };
 
 struct Plan {
@@ -130,5 +185,12 @@ struct Plan {
   int64_t arena_bytes[3] = {0, 0, 0};
   Price price;
 };
+
+/// Where a plan's resident buffers are in Plan::buffers; -1: it has none.
+struct ResidentIndex {
+  std::vector<int> working, master, moment1, moment2;  ///< of a unit
+  std::vector<int> gradient;                           ///< of a slot
+};
+ResidentIndex IndexResident(const ModelLayout& layout, const Plan& plan);
 
 }  // namespace ds

@@ -38,5 +38,7 @@ std::string ToText(const ModelLayout& layout, const Plan& plan);
 
 /// The name of action `index` as every message, profile and error writes it: "17 BackwardWeight layer3.mlp mb0".
 std::string Describe(const ModelLayout& layout, const Plan& plan, size_t index);
+/// The same without the index: "Reduce embedding.tokens (head) bucket 0 mb1".
+std::string Describe(const ModelLayout& layout, const Action& action);
 
 }  // namespace ds

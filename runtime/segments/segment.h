@@ -34,7 +34,7 @@ struct SegmentIo {
   bool accumulate = false;      ///< backward_weight adds to grads
   std::vector<Tensor> saved, carried;  ///< SegmentSpec order
   Tensor scratch;               ///< at least the bytes that SegmentSpec states for the pass, u8
-  double* loss_sum = nullptr;   ///< head: Forward sets it to the sum of this micro-batch's losses, in fp64, in token order
+  double* loss_sum = nullptr;   ///< head: Forward sets it to the sum of the losses, in fp64, in token order
 };
 
 /// Every pass throws RuntimeError naming segment, pass and tensor when a tensor it needs is absent or has another dtype
@@ -63,7 +63,8 @@ struct SegmentOptions {
 /// The implementation of `spec` on the CPU.
 std::unique_ptr<Segment> MakeSegment(const SegmentSpec& spec, const SegmentOptions& options);
 
-/// Head only: the logits [rows, vocabulary] f32 (f64 when compute is f64) of rows [first_row, first_row + rows) of x ([N, D]), for generation.
+/// Head only: the logits [rows, vocabulary] f32 (f64 when compute is f64) of rows [first_row, first_row + rows) of x
+/// ([N, D]), for generation.
 /// scratch: normed [rows, D], statistics and the padded logits are allocated inside.
 void HeadLogits(const SegmentOptions& options, const SegmentSpec& head, const StepContext& step,
                 const std::vector<Tensor>& params, Tensor x, int64_t first_row, int64_t rows, Tensor logits);

@@ -1,0 +1,81 @@
+#include "runtime/job/checks.h"
+
+#include <string>
+
+namespace ds {
+namespace {
+
+std::string Text(int64_t value) { return std::to_string(value); }
+
+void CheckMissing(const JobSpec& spec, Problems& problems) {
+  const auto need = [&](const char* key, bool given, const char* what) {
+    if (!given && problems.Good({key})) problems.Add(key, std::string("missing; write ") + what);
+  };
+  const bool preset = problems.Good({"model.preset"}) && problems.Good({"model"});
+  if (preset) {
+    need("model.layers", spec.model.layers > 0, "the number of blocks, or a model.preset");
+    need("model.hidden", spec.model.hidden > 0, "the width of the model, or a model.preset");
+    need("model.heads", spec.model.heads > 0, "the number of attention heads, or a model.preset");
+    if (problems.Good({"model.max_positions", "data.sequence_length", "data"})) {
+      need("data.sequence_length", spec.data.sequence_length > 0, "the tokens of a sample, or model.max_positions");
+    }
+  }
+  if (problems.Good({"data"}))
+    need("data.train", !spec.data.train.empty(), "a path to text, JSON lines or token files");
+  if (problems.Good({"training"})) need("training.steps", spec.training.steps > 0, "the number of optimizer steps");
+}
+
+void CheckHeads(const ModelConfig& model, Problems& problems) {
+  if (model.heads < 1 || !problems.Good({"model.heads", "model.hidden", "model.kv_heads"})) return;
+  if (model.hidden > 0 && model.hidden % model.heads != 0) {
+    problems.Add("model.hidden", Text(model.hidden) + " is no multiple of model.heads, which is " + Text(model.heads) +
+                                     "; write one, such as " + Text((model.hidden / model.heads + 1) * model.heads));
+  } else if (model.position == PositionKind::rope && model.hidden > 0 && model.head_size() % 2 != 0) {
+    problems.Add("model.heads", "rotary embedding turns pairs, and hidden / heads = " + Text(model.head_size()) +
+                                    " is odd; write a number of heads that makes it even");
+  }
+  if (model.kv_heads > 0 && model.heads % model.kv_heads != 0) {
+    problems.Add("model.kv_heads", "model.heads, which is " + Text(model.heads) +
+                                       ", is no multiple of kv_heads, which is " + Text(model.kv_heads) +
+                                       "; write a divisor of it");
+  }
+}
+
+void CheckLengths(const JobSpec& spec, Problems& problems) {
+  if (!problems.Good({"data.sequence_length", "model.max_positions", "model.position"})) return;
+  if (spec.model.position == PositionKind::learned && spec.data.sequence_length > spec.model.max_positions) {
+    problems.Add("data.sequence_length",
+                 Text(spec.data.sequence_length) + " is more than model.max_positions, which is " +
+                     Text(spec.model.max_positions) + ", and learned positions end there; write at most that");
+  }
+}
+
+void CheckVocabulary(const JobSpec& spec, Problems& problems) {
+  if (!problems.Good({"model.vocabulary"}) || spec.model.vocabulary >= kByteVocabulary) return;
+  problems.Add("model.vocabulary",
+               "fewer than the byte tokenizer's tokens; write " + Text(kByteVocabulary) + " or more");
+}
+
+void CheckTraining(const JobSpec& spec, Problems& problems) {
+  if (spec.training.validate_every > 0 && spec.data.validation.empty() &&
+      problems.Good({"training.validate_every", "data.validation"})) {
+    problems.Add("training.validate_every", "there is no validation data; write data.validation, or 0");
+  }
+  if (problems.Good({"launch.suspect_seconds", "launch.lease_seconds"}) &&
+      spec.launch.suspect_seconds > spec.launch.lease_seconds) {
+    problems.Add("launch.suspect_seconds",
+                 "more than launch.lease_seconds, after which a node is lost; write at most that");
+  }
+}
+
+}  // namespace
+
+void CheckSpec(const JobSpec& spec, Problems& problems) {
+  CheckMissing(spec, problems);
+  CheckHeads(spec.model, problems);
+  CheckLengths(spec, problems);
+  CheckVocabulary(spec, problems);
+  CheckTraining(spec, problems);
+}
+
+}  // namespace ds

@@ -1,0 +1,390 @@
+#include "runtime/job/keys.h"
+
+#include "runtime/job/names.h"
+#include "runtime/job/presets.h"
+#include "runtime/job/yaml.h"
+
+namespace ds {
+namespace {
+
+/// Access to one member of a JobSpec.
+#define DS_FIELD(member) \
+  [](JobSpec & spec) -> auto& { return spec.member; }
+
+/// Reads through an accessor that wants a mutable spec; nothing is changed.
+template <typename Get>
+const auto& Look(Get get, const JobSpec& spec) {
+  return get(const_cast<JobSpec&>(spec));
+}
+
+/// Fills in what every row has. `fallback`: nullptr for the default that the code has.
+template <typename Read, typename Write>
+Key Row(const char* path, const std::string& type, const char* fallback, const char* meaning, Read read, Write write) {
+  return {path, type, fallback != nullptr ? fallback : "`" + write(JobSpec{}) + "`", meaning, read, write};
+}
+
+template <typename Get>
+Key Integer(const char* path, Get get, int64_t low, int64_t high, const char* fallback, const char* meaning) {
+  return Row(
+      path, "whole number, " + std::to_string(low) + " or more", fallback, meaning,
+      [=](JobSpec& spec, const Value& value) { get(spec) = ReadInteger(value, low, high); },
+      [=](const JobSpec& spec) { return std::to_string(Look(get, spec)); });
+}
+
+template <typename Get>
+Key Flag(const char* path, Get get, const char* fallback, const char* meaning) {
+  return Row(
+      path, "true, false", fallback, meaning, [=](JobSpec& spec, const Value& value) { get(spec) = AsBool(value); },
+      [=](const JobSpec& spec) { return std::string(Look(get, spec) ? "true" : "false"); });
+}
+
+template <typename Get, typename Read>
+Key Number(const char* path, const char* type, Get get, Read read, const char* fallback, const char* meaning) {
+  return Row(
+      path, type, fallback, meaning, [=](JobSpec& spec, const Value& value) { get(spec) = read(value); },
+      [=](const JobSpec& spec) { return JsonNumber(Look(get, spec)); });
+}
+
+template <typename Get, typename E>
+Key Choice(const char* path, Get get, const Names<E>& names, const char* fallback, const char* meaning) {
+  return Row(
+      path, Choices(names), fallback, meaning,
+      [get, &names](JobSpec& spec, const Value& value) { get(spec) = ReadName(value, names); },
+      [get, &names](const JobSpec& spec) { return NameOf(Look(get, spec), names); });
+}
+
+template <typename Get, typename Read>
+Key Text(const char* path, const char* type, Get get, Read read, const char* fallback, const char* meaning) {
+  return Row(
+      path, type, fallback, meaning, [=](JobSpec& spec, const Value& value) { get(spec) = read(value); },
+      [=](const JobSpec& spec) { return YamlScalar(Look(get, spec)); });
+}
+
+template <typename Get>
+Key Paths(const char* path, Get get, const char* fallback, const char* meaning) {
+  const auto read = [=](JobSpec& spec, const Value& value) {
+    auto& paths = get(spec);
+    paths.clear();
+    const auto add = [&](const Value& item) {
+      if (AsString(item).empty()) throw ValueError(item, "an empty path; write a file");
+      paths.push_back(item.text);
+    };
+    if (value.kind == Value::Kind::list) {
+      for (const Value& item : value.items) add(item);
+    } else {
+      add(value);
+    }
+  };
+  const auto write = [=](const JobSpec& spec) {
+    std::vector<std::string> paths;
+    for (const std::string& one : Look(get, spec)) paths.push_back(YamlScalar(one));
+    return "[" + Join(paths, ", ") + "]";
+  };
+  return Row(path, "a path or a list of paths", fallback, meaning, read, write);
+}
+
+template <typename Get>
+Key Bytes(const char* path, Get get, const char* fallback, const char* meaning) {
+  const auto read = [=](JobSpec& spec, const Value& value) {
+    const int64_t bytes = AsBytes(value);
+    if (bytes == 0) throw ValueError(value, "no memory at all; write bytes such as 64MiB, or leave the key out");
+    get(spec) = bytes;
+  };
+  const auto write = [=](const JobSpec& spec) {
+    const auto& bytes = Look(get, spec);
+    return bytes ? std::to_string(*bytes) : std::string("null");
+  };
+  return Row(path, "bytes, or with a unit: `64MiB`", fallback, meaning, read, write);
+}
+
+/// A parallel degree that this version runs at 1 only.
+template <typename Get>
+Key Degree(const char* path, Get get, const char* meaning) {
+  Key key = Integer(path, get, 1, 1 << 20, nullptr, meaning);
+  key.type = "1";
+  key.read = [=](JobSpec& spec, const Value& value) {
+    get(spec) = ReadInteger(value, 1, 1 << 20);
+    if (get(spec) != 1) {
+      throw ValueError(
+          value, "this version shards over data-parallel ranks only; write 1, and a higher ZeRO stage to save memory");
+    }
+  };
+  return key;
+}
+
+std::string ReadJobName(const Value& value) {
+  const std::string& name = AsString(value);
+  bool good = !name.empty() && name.size() <= 200 && name[0] != '-' && name[0] != '.';
+  for (const char c : name) good = good && c != '/' && static_cast<unsigned char>(c) >= 0x20 && c != 0x7F;
+  if (!good) {
+    throw ValueError(value,
+                     "not a folder's name; write 1 to 200 bytes without '/' or control characters that do not begin "
+                     "with '-' or '.'");
+  }
+  return name;
+}
+
+std::string ReadPreset(const Value& value) {
+  const std::string& name = AsString(value);
+  if (FindPreset(name) != nullptr) return name;
+  std::vector<std::string> names;
+  for (const Preset& preset : Presets()) names.push_back(preset.name);
+  throw ValueError(value, "unknown preset; the nearest of " + Join(names, ", ") + " is " + Nearest(name, names));
+}
+
+std::string ReadTokenizer(const Value& value) {
+  if (AsString(value) != "bytes") {
+    throw ValueError(value, "this version has the byte tokenizer only and reads no tokenizer files; write bytes");
+  }
+  return value.text;
+}
+
+std::string ReadPartition(const Value& value) {
+  if (AsString(value) != "time") {
+    throw ValueError(value, "this version cuts no pipelines, so there is nothing to partition; write time");
+  }
+  return value.text;
+}
+
+std::string ReadOffloadActivations(const Value& value) {
+  const std::string name = Lower(AsString(value));
+  if (name == "none") return name;
+  if (name == "cpu" || name == "nvme") {
+    throw ValueError(value,
+                     "this version keeps activations on the device; write none, and training.recompute to save memory");
+  }
+  throw ValueError(value, "not one of the choices; write none");
+}
+
+std::string ReadBootstrap(const Value& value) {
+  static const std::vector<std::string> names = {"auto", "local", "ssh", "slurm", "mpi", "daemon"};
+  for (const std::string& name : names) {
+    if (Lower(AsString(value)) == name) return name;
+  }
+  throw ValueError(value, "not one of the choices; write one of " + Join(names, ", "));
+}
+
+Key PositionKey() {
+  Key key = Choice("model.position", DS_FIELD(model.position), kPositionNames, nullptr,
+                   "how a token's place enters: a learned table, or rotary embedding (interleaved halves as in LLaMA)");
+  const auto read = key.read;
+  key.read = [read](JobSpec& spec, const Value& value) {
+    if (value.kind == Value::Kind::scalar && Plain(value.text) == "alibi") {
+      throw ValueError(value, "this version has no ALiBi; write learned or rope");
+    }
+    read(spec, value);
+  };
+  return key;
+}
+
+Key ScheduleKey() {
+  return Row(
+      "parallel.schedule", "1f1b", nullptr,
+      "the pipeline's order of work; of use with `parallel.pipeline` above 1 only",
+      [](JobSpec& spec, const Value& value) {
+        spec.parallel.schedule = ReadName(value, kScheduleNames);
+        if (spec.parallel.schedule != ScheduleKind::one_f_one_b) {
+          throw ValueError(value, "this version runs no pipelines, so there is nothing to schedule; write 1f1b");
+        }
+      },
+      [](const JobSpec& spec) { return NameOf(spec.parallel.schedule, kScheduleNames); });
+}
+
+Key SeedKey() {
+  return Row(
+      "job.seed", "whole number from 0 to 2^64 - 1", nullptr,
+      "initial weights, data order and dropout masks depend on seed, model and global batch only, never on the layout",
+      [](JobSpec& spec, const Value& value) { spec.seed = AsUnsigned(value); },
+      [](const JobSpec& spec) { return std::to_string(spec.seed); });
+}
+
+Key ProfileKey() {
+  return Row(
+      "training.profile_steps", "none", "none", "steps whose actions are traced",
+      [](JobSpec& spec, const Value& value) {
+        spec.training.profile_steps.clear();
+        if (value.kind == Value::Kind::list && value.items.empty()) return;
+        if (value.kind == Value::Kind::scalar && Lower(value.text) == "none") return;
+        throw ValueError(value, "this version traces no actions; write none");
+      },
+      [](const JobSpec&) { return std::string("none"); });
+}
+
+Key MinNodesKey() {
+  return Row(
+      "launch.min_nodes", "all, or whole number, 1 or more", nullptr,
+      "nodes that a job needs to go on; this version goes on with all of them only",
+      [](JobSpec& spec, const Value& value) {
+        spec.launch.min_nodes.reset();
+        if (value.kind == Value::Kind::scalar && Lower(value.text) == "all") return;
+        spec.launch.min_nodes = ReadInteger(value, 1, 1 << 20);
+      },
+      [](const JobSpec& spec) {
+        return spec.launch.min_nodes ? std::to_string(*spec.launch.min_nodes) : std::string("all");
+      });
+}
+
+Key EnvKey() {
+  return Row(
+      "launch.env", "names and values", nullptr,
+      "environment of the workers, handed over byte for byte (here a name may begin with `_`)",
+      [](JobSpec& spec, const Value& value) {
+        if (value.kind != Value::Kind::map) throw ValueError(value, "write NAME: VALUE lines, not " + Describe(value));
+        spec.launch.env.clear();
+        for (const auto& [name, field] : value.fields) {
+          const std::string& text = AsString(field);
+          if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos) {
+            throw ValueError(field, "its name is empty or has '='; write NAME: VALUE");
+          }
+          if (text.find('\0') != std::string::npos) throw ValueError(field, "a zero byte in a variable; remove it");
+          spec.launch.env.emplace_back(name, text);
+        }
+      },
+      [](const JobSpec& spec) {
+        std::vector<std::string> fields;
+        for (const auto& [name, value] : spec.launch.env) fields.push_back(YamlScalar(name) + ": " + JsonString(value));
+        return "{" + Join(fields, ", ") + "}";
+      });
+}
+
+constexpr int64_t kMany =
+    int64_t{1} << 53;  // every such count is exact in metrics, which other programs read as doubles
+
+std::vector<Key> JobKeys() {
+  return {
+      Text("job.name", "text", DS_FIELD(name), ReadJobName, "the file's name", "names the run directory OUTPUT/NAME"),
+      SeedKey()};
+}
+
+std::vector<Key> ModelKeys() {
+  return {
+      Row(
+          "model.preset", "a name of the table below", "none", "a published shape; any key below overrides it",
+          [](JobSpec& spec, const Value& value) { spec.preset = ReadPreset(value); },
+          [](const JobSpec& spec) { return spec.preset.empty() ? std::string("null") : YamlScalar(spec.preset); }),
+      Integer("model.layers", DS_FIELD(model.layers), 1, 100'000, "-", "transformer blocks"),
+      Integer("model.hidden", DS_FIELD(model.hidden), 1, 1 << 20, "-",
+              "width of the residual stream; a multiple of heads"),
+      Integer("model.heads", DS_FIELD(model.heads), 1, 1 << 16, "-", "attention heads; a multiple of kv_heads"),
+      Integer("model.kv_heads", DS_FIELD(model.kv_heads), 1, 1 << 16, "heads",
+              "key and value heads (grouped-query attention)"),
+      Integer("model.ffn", DS_FIELD(model.ffn), 1, 1 << 24,
+              "4 hidden; swiglu: 8/3 hidden, rounded up to a multiple of 64", "width inside the MLP"),
+      Integer("model.vocabulary", DS_FIELD(model.vocabulary), 1, 1 << 28, "the tokenizer's: 257 for bytes",
+              "tokens; padded inside to a multiple of 64, loss and export see the real one"),
+      Integer("model.max_positions", DS_FIELD(model.max_positions), 1, 1 << 30, "data.sequence_length",
+              "longest sequence; rows of the table of learned positions"),
+      Choice("model.norm", DS_FIELD(model.norm), kNormNames, nullptr,
+             "normalisation before each half of a block and the head"),
+      Number("model.norm_eps", "number above 0", DS_FIELD(model.norm_eps), ReadPositive, nullptr,
+             "added to the variance"),
+      PositionKey(),
+      Number("model.rope_theta", "number above 0", DS_FIELD(model.rope_theta), ReadPositive, nullptr,
+             "base of the rotary frequencies; of use with rope only"),
+      Choice("model.activation", DS_FIELD(model.activation), kActivationNames, nullptr,
+             "of the MLP: exact GELU, its tanh form (GPT-2's), gated SiLU"),
+      Flag("model.bias", DS_FIELD(model.bias), nullptr, "biases of linear layers and of layer_norm"),
+      Flag("model.qkv_bias", DS_FIELD(model.qkv_bias), "model.bias; the preset's own for qwen2.5",
+           "bias of the query, key and value projections"),
+      Flag("model.tied_head", DS_FIELD(model.tied_head), nullptr, "the output projection is the token embedding"),
+      Number("model.dropout", "number in [0, 1)", DS_FIELD(model.dropout), ReadFraction, nullptr,
+             "after the embedding, on attention probabilities and on both residual branches"),
+  };
+}
+
+std::vector<Key> DataKeys() {
+  return {
+      Paths("data.train", DS_FIELD(data.train), "-", "text, JSON lines (`.jsonl`) or prepared token files"),
+      Paths("data.validation", DS_FIELD(data.validation), "none", "the same, for validation"),
+      Text("data.tokenizer", "bytes", DS_FIELD(data.tokenizer), ReadTokenizer, nullptr,
+           "`bytes`: 256 values and an end of document"),
+      Integer("data.sequence_length", DS_FIELD(data.sequence_length), 1, 1 << 30, "model.max_positions",
+              "tokens a sample"),
+  };
+}
+
+std::vector<Key> ParallelKeys() {
+  return {
+      Degree("parallel.tensor", DS_FIELD(parallel.tensor), "ranks that share each matrix product"),
+      Degree("parallel.pipeline", DS_FIELD(parallel.pipeline), "stages that the layers are cut into"),
+      Degree("parallel.sequence", DS_FIELD(parallel.sequence), "ranks that share each sequence"),
+      Degree("parallel.expert", DS_FIELD(parallel.expert), "ranks that share the experts"),
+      ScheduleKey(),
+      Degree("parallel.virtual_stages", DS_FIELD(parallel.virtual_stages),
+             "stages a rank holds under interleaved schedules"),
+      Text("parallel.partition", "time", DS_FIELD(parallel.partition), ReadPartition, nullptr,
+           "what balances the stages"),
+  };
+}
+
+std::vector<Key> TrainingKeys() {
+  return {
+      Integer("training.steps", DS_FIELD(training.steps), 1, kMany, "-", "optimizer steps to train"),
+      Integer("training.log_every", DS_FIELD(training.log_every), 1, kMany, nullptr,
+              "steps between lines on the screen; metrics.jsonl has every step"),
+      Integer("training.validate_every", DS_FIELD(training.validate_every), 0, kMany, nullptr,
+              "steps between validations; 0: never"),
+      Integer("training.validate_batches", DS_FIELD(training.validate_batches), 1, kMany, nullptr,
+              "global batches a validation"),
+      Choice("training.recompute", DS_FIELD(training.recompute), kRecomputeNames, nullptr,
+             "what the backward computes anew instead of keeping it: nothing, the attention halves, whole blocks"),
+      Flag("training.deterministic", DS_FIELD(training.deterministic), nullptr,
+           "the same job on the same machine gives the same bits; false lets kernels that do not promise it run"),
+      Flag("training.exact_sharding", DS_FIELD(training.exact_sharding), nullptr,
+           "with accumulation too, all ZeRO stages give the same bits, at the price that the plan states"),
+      ProfileKey(),
+      Choice("training.on_nan", DS_FIELD(training.on_nan), kOnNanNames, nullptr,
+             "what to do when a gradient is not finite: end the job, or skip the step; names step, rank and segment"),
+  };
+}
+
+std::vector<Key> OtherKeys() {
+  return {
+      Integer("checkpoint.every", DS_FIELD(checkpoint.every), -1, kMany, nullptr,
+              "steps between checkpoints; 0: one at the end only, -1: never"),
+      Integer("checkpoint.keep", DS_FIELD(checkpoint.keep), 1, kMany, nullptr,
+              "newest checkpoints that stay; older ones are removed"),
+      Flag("checkpoint.on_signal", DS_FIELD(checkpoint.on_signal), nullptr, "write one when a signal ends the job"),
+      Bytes("memory.device_limit", DS_FIELD(memory.device_limit), "what the node has",
+            "device memory a rank; the plan keeps within"),
+      Bytes("memory.host_limit", DS_FIELD(memory.host_limit), "what the node has",
+            "host memory a rank; the plan keeps within"),
+      Text("memory.offload_activations", "none", DS_FIELD(memory.offload_activations), ReadOffloadActivations, nullptr,
+           "where saved activations go"),
+      Text("launch.bootstrap", "auto, local, ssh, slurm, mpi, daemon", DS_FIELD(launch.bootstrap), ReadBootstrap,
+           nullptr, "how agents are reached; `--bootstrap` wins"),
+      Integer("launch.restarts", DS_FIELD(launch.restarts), 0, kMany, nullptr,
+              "times that a failed job starts again from its newest checkpoint"),
+      MinNodesKey(),
+      EnvKey(),
+      Number("launch.grace_seconds", "number above 0", DS_FIELD(launch.grace_seconds), ReadPositive, nullptr,
+             "time to end in after a signal, before SIGKILL (after a failure our own workers get 5 s)"),
+      Number("launch.lease_seconds", "number above 0", DS_FIELD(launch.lease_seconds), ReadPositive, nullptr,
+             "a node that is silent for so long is lost"),
+      Number("launch.suspect_seconds", "number above 0", DS_FIELD(launch.suspect_seconds), ReadPositive, nullptr,
+             "a node that is silent for so long is reported; at most lease_seconds"),
+      Number(
+          "launch.progress_seconds", "number, 0 or more", DS_FIELD(launch.progress_seconds),
+          [](const Value& value) { return ReadNumber(value, 0, 1e9); }, nullptr,
+          "no step for so long ends the job; 0: never"),
+  };
+}
+
+#undef DS_FIELD
+
+std::vector<Key> AllKeys() {
+  std::vector<Key> all;
+  for (auto part : {JobKeys, ModelKeys, DataKeys, ParallelKeys, TrainingKeys, OtherKeys}) {
+    for (Key& key : part()) all.push_back(std::move(key));
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Key>& Keys() {
+  static const std::vector<Key> keys = AllKeys();
+  return keys;
+}
+
+}  // namespace ds

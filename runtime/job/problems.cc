@@ -1,0 +1,57 @@
+#include "runtime/job/problems.h"
+
+#include <algorithm>
+
+#include "runtime/base/text.h"
+
+namespace ds {
+
+const Value* FindPath(const Value& root, const std::string& path) {
+  const Value* at = &root;
+  size_t start = 0;
+  while (at != nullptr && start <= path.size()) {
+    const size_t dot = std::min(path.find('.', start), path.size());
+    at = at->Find(path.substr(start, dot - start));
+    start = dot + 1;
+  }
+  return at;
+}
+
+void Problems::Add(const std::string& key, const ValueError& error) {
+  bad_.insert(key);
+  lines_.push_back(error.where().str() + ": " + key + ": " + error.shown() + ": " + error.reason());
+}
+
+void Problems::Add(const std::string& key, const std::string& reason) {
+  bad_.insert(key);
+  if (root_ == nullptr) return lines_.push_back(key + ": " + reason);
+  if (const Value* value = FindPath(*root_, key)) {
+    return lines_.push_back(value->where.str() + ": " + key + ": " + Describe(*value) + ": " + reason);
+  }
+  const Value* around = nullptr;
+  for (size_t dot = key.rfind('.'); around == nullptr && dot != std::string::npos && dot > 0;
+       dot = key.rfind('.', dot - 1)) {
+    around = FindPath(*root_, key.substr(0, dot));
+  }
+  Position where = around != nullptr ? around->key_where : root_->where;
+  if (around == nullptr) where.line = where.column = 0;
+  lines_.push_back(where.str() + ": " + key + ": " + reason);
+}
+
+void Problems::AddKey(const std::string& key, const Value& value, const std::string& reason) {
+  bad_.insert(key);
+  lines_.push_back(value.key_where.str() + ": " + key + ": " + reason);
+}
+
+bool Problems::Good(std::initializer_list<const char*> keys) const {
+  for (const char* key : keys) {
+    if (bad_.count(key) > 0) return false;
+  }
+  return true;
+}
+
+void Problems::ThrowIfAny() const {
+  if (!lines_.empty()) throw UsageError(Join(lines_, "\n"));
+}
+
+}  // namespace ds

@@ -1,0 +1,43 @@
+// The errors found in a job spec, collected so that a user sees all of them at once.
+#pragma once
+
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/number.h"
+#include "runtime/base/value.h"
+
+namespace ds {
+
+class Problems {
+ public:
+  /// `root` is the tree that is read; it gives the place of a key. Not owned; may be null.
+  explicit Problems(const Value* root) : root_(root) {}
+
+  /// "where: key: value: reason".
+  void Add(const std::string& key, const ValueError& error);
+  /// The same about the value of `key` as it stands in the tree; where it is absent, at the nearest section around it.
+  void Add(const std::string& key, const std::string& reason);
+  /// About the key itself, at the place of the key: "where: key: reason".
+  void AddKey(const std::string& key, const Value& value, const std::string& reason);
+  /// A whole line.
+  void AddLine(const std::string& line) { lines_.push_back(line); }
+
+  /// Whether nothing has been said about any of the keys: a check that builds on them makes sense.
+  bool Good(std::initializer_list<const char*> keys) const;
+
+  /// Throws one UsageError with a line for each problem, in the order found; returns where there is none.
+  void ThrowIfAny() const;
+
+ private:
+  const Value* root_;
+  std::vector<std::string> lines_;
+  std::set<std::string> bad_;
+};
+
+/// The value at a dotted path below `root`, or nullptr.
+const Value* FindPath(const Value& root, const std::string& path);
+
+}  // namespace ds

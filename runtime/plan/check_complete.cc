@@ -1,0 +1,78 @@
+#include <unordered_map>
+
+#include "runtime/plan/checks.h"
+#include "runtime/plan/passes.h"
+
+namespace ds {
+namespace {
+
+/// The actions that a step must have exactly once. Gathers and releases of sharded units are not among them: how often
+/// a unit is gathered is the planner's choice, and CheckValues finds the missing ones.
+std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options) {
+  std::vector<Action> needed;
+  auto compute = [&](ActionKind kind, size_t segment, int64_t micro_batch) {
+    Action action;
+    action.kind = kind;
+    action.segment = static_cast<int>(segment);
+    action.micro_batch = static_cast<int>(micro_batch);
+    needed.push_back(action);
+  };
+  for (int64_t m = 0; m < options.micro_batches; ++m) {
+    for (size_t s = 0; s < layout.segments.size(); ++s) {
+      compute(ActionKind::forward, s, m);
+      if (!options.training) continue;
+      if (Recomputes(layout.segments[s], options)) compute(ActionKind::recompute, s, m);
+      if (s > 0) compute(ActionKind::backward_input, s, m);
+      compute(ActionKind::backward_weight, s, m);
+    }
+  }
+  if (!options.training) return needed;
+
+  const int64_t first = ReducesEachMicroBatch(options) ? 0 : options.micro_batches - 1;
+  std::vector<int> uses(layout.units.size(), 0);
+  for (size_t s = 0; s < layout.slots.size(); ++s) {
+    const int unit = layout.slots[s].unit;
+    if (++uses[unit] == 2) needed.push_back(UnitAction(ActionKind::sum_tied, StreamKind::compute, unit));
+    for (size_t b = 0; b < layout.units[unit].buckets.size(); ++b) {
+      for (int64_t m = first; m < options.micro_batches; ++m) {
+        Action reduce = UnitAction(ActionKind::reduce, StreamKind::reduce, unit, static_cast<int>(b));
+        reduce.segment = layout.slots[s].segment;
+        reduce.slot = static_cast<int>(s);
+        reduce.micro_batch = static_cast<int>(m);
+        needed.push_back(reduce);
+      }
+    }
+  }
+  Action norm;
+  norm.kind = ActionKind::norm;
+  needed.push_back(norm);
+  for (size_t u = 0; u < layout.units.size(); ++u) {
+    needed.push_back(UnitAction(ActionKind::optimizer_step, StreamKind::compute, static_cast<int>(u)));
+    if (options.stage == 0 || ShardsParameters(layout.units[u], options)) continue;
+    for (size_t b = 0; b < layout.units[u].buckets.size(); ++b)
+      needed.push_back(UnitAction(ActionKind::gather, StreamKind::gather, static_cast<int>(u), static_cast<int>(b)));
+  }
+  return needed;
+}
+
+}  // namespace
+
+void CheckComplete(const ModelLayout& layout, const Plan& plan, Faults& faults) {
+  std::unordered_map<std::string, size_t> at;  // an action's name: where it is
+  for (size_t a = 0; a < plan.actions.size(); ++a) {
+    const Action& action = plan.actions[a];
+    const bool repeats =
+        action.kind == ActionKind::release ||
+        (action.kind == ActionKind::gather && ShardsParameters(layout.units[action.unit], plan.options));
+    if (repeats) continue;
+    const auto [it, fresh] = at.try_emplace(Describe(layout, action), a);
+    if (!fresh) faults.At(a, "was done already by " + Describe(layout, plan, it->second));
+  }
+  for (const Action& action : Needed(layout, plan.options)) {
+    const std::string name = Describe(layout, action);
+    if (at.erase(name) == 0) faults.Add("missing: " + name);
+  }
+  for (const auto& [name, a] : at) faults.At(a, "is not part of this step");
+}
+
+}  // namespace ds

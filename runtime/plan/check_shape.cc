@@ -1,0 +1,281 @@
+#include <algorithm>
+
+#include "runtime/plan/checks.h"
+#include "runtime/plan/passes.h"
+
+namespace ds {
+namespace {
+
+struct Need {
+  Operand operand;
+  int index;
+  Access access;
+  int64_t bytes;  // at least
+};
+
+class ShapeChecker {
+ public:
+  ShapeChecker(const ModelLayout& layout, const Plan& plan, Faults& faults)
+      : layout_(layout), plan_(plan), faults_(faults), resident_(IndexResident(layout, plan)) {}
+
+  void Run() {
+    for (size_t b = 0; b < plan_.buffers.size(); ++b) CheckBuffer(b);
+    for (size_t a = 0; a < plan_.actions.size(); ++a) {
+      if (!CheckIndices(a)) continue;
+      CheckStream(a);
+      CheckWaits(a);
+      CheckOperands(a);
+    }
+  }
+
+ private:
+  void CheckBuffer(size_t b) {
+    const Buffer& buffer = plan_.buffers[b];
+    if (buffer.kind == BufferKind::resident) {
+      if (buffer.alias_of >= 0 && plan_.buffers[buffer.alias_of].alias_of >= 0)
+        faults_.Add("buffer " + buffer.name + " is an alias of an alias");
+      return;
+    }
+    if (buffer.offset < 0 || buffer.offset + buffer.bytes > plan_.arena_bytes[static_cast<int>(buffer.tier)])
+      faults_.Add("buffer " + buffer.name + " lies outside its arena");
+  }
+
+  static bool In(int index, size_t size) { return index >= 0 && static_cast<size_t>(index) < size; }
+
+  bool CheckIndices(size_t a) {
+    const Action& action = plan_.actions[a];
+    bool good = true;
+    auto require = [&](bool holds, const char* what) {
+      if (!holds) faults_.Add("action " + std::to_string(a) + " (" + NameOf(action.kind) + ") names no " + what);
+      good = good && holds;
+    };
+    for (const Use& use : action.uses) require(In(use.buffer, plan_.buffers.size()), "buffer that exists");
+    switch (action.kind) {
+      case ActionKind::forward:
+      case ActionKind::recompute:
+      case ActionKind::backward_input:
+      case ActionKind::backward_weight:
+        require(In(action.segment, layout_.segments.size()), "segment");
+        require(action.micro_batch >= 0 && action.micro_batch < plan_.options.micro_batches, "micro-batch");
+        break;
+      case ActionKind::reduce:
+        require(In(action.slot, layout_.slots.size()) && layout_.slots[action.slot].unit == action.unit,
+                "slot of its unit");
+        require(action.micro_batch >= 0 && action.micro_batch < plan_.options.micro_batches, "micro-batch");
+        [[fallthrough]];
+      case ActionKind::gather:
+        require(In(action.unit, layout_.units.size()) && In(action.bucket, layout_.units[action.unit].buckets.size()),
+                "bucket of a unit");
+        break;
+      case ActionKind::release:
+      case ActionKind::sum_tied:
+      case ActionKind::optimizer_step:
+        require(In(action.unit, layout_.units.size()), "unit");
+        break;
+      case ActionKind::norm:
+        break;
+    }
+    return good;
+  }
+
+  void CheckStream(size_t a) {
+    StreamKind stream = StreamKind::compute;
+    if (plan_.actions[a].kind == ActionKind::gather) stream = StreamKind::gather;
+    if (plan_.actions[a].kind == ActionKind::reduce) stream = StreamKind::reduce;
+    if (plan_.actions[a].stream != stream)
+      faults_.At(a, std::string("is on the ") + NameOf(plan_.actions[a].stream) + " stream, not on " + NameOf(stream));
+  }
+
+  void CheckWaits(size_t a) {
+    for (int wait : plan_.actions[a].waits) {
+      if (wait < 0 || static_cast<size_t>(wait) >= a) {
+        faults_.At(a, "waits for action " + std::to_string(wait) + ", which does not come before it");
+      } else if (plan_.actions[wait].stream == plan_.actions[a].stream) {
+        faults_.At(a, "waits for " + Describe(layout_, plan_, wait) + " of its own stream");
+      } else if (!plan_.actions[wait].signals) {
+        faults_.At(a, "waits for " + Describe(layout_, plan_, wait) + ", which does not signal");
+      }
+    }
+  }
+
+  int64_t StateBytes(StateKind state, int64_t numel) const {
+    return numel * static_cast<int64_t>(SizeOf(DTypeOfState(state, plan_.options.compute)));
+  }
+  int64_t WholeBytes(StateKind state, int unit) const { return StateBytes(state, layout_.units[unit].numel); }
+  int64_t ShardBytes(StateKind state, int unit) const { return StateBytes(state, layout_.ShardNumel(unit)); }
+
+  std::vector<Need> ComputeNeeds(const Action& action) const {
+    const size_t s = static_cast<size_t>(action.segment);
+    const SegmentSpec& spec = layout_.segments[s];
+    std::vector<Need> needs;
+    auto need = [&](Operand operand, Access access, int64_t bytes) {
+      if (bytes > 0) needs.push_back({operand, 0, access, bytes});
+    };
+    const bool backward = action.kind == ActionKind::backward_input || action.kind == ActionKind::backward_weight;
+    const int64_t input = s > 0 ? LayOut(layout_.segments[s - 1].output) : 0;
+    need(Operand::input, Access::read, input);
+    need(Operand::saved, backward ? Access::read : Access::write, LayOut(spec.saved));
+    if (backward) need(Operand::output_grad, Access::read, LayOut(spec.output));
+    switch (action.kind) {
+      case ActionKind::forward:
+        need(Operand::output, Access::write, LayOut(spec.output));
+        need(Operand::scratch, Access::write, spec.forward_scratch);
+        break;
+      case ActionKind::backward_input:
+        need(Operand::input_grad, Access::write, input);
+        need(Operand::carried, Access::write, LayOut(spec.carried));
+        need(Operand::scratch, Access::write, spec.backward_input_scratch);
+        break;
+      case ActionKind::backward_weight:
+        need(Operand::carried, Access::read, LayOut(spec.carried));
+        need(Operand::scratch, Access::write, spec.backward_weight_scratch);
+        break;
+      default:
+        break;
+    }
+    const int units = static_cast<int>(layout_.units_of[s].size());
+    for (int i = 0; i < units; ++i) {
+      const int unit = layout_.units_of[s][i];
+      if (ReadsParameters(action))
+        needs.push_back({Operand::params, i, Access::read, WholeBytes(StateKind::working, unit)});
+      if (action.kind == ActionKind::backward_weight)
+        needs.push_back({Operand::grads, i, action.accumulate ? Access::update : Access::write,
+                         WholeBytes(StateKind::gradient, unit)});
+    }
+    return needs;
+  }
+
+  std::vector<Need> ReduceNeeds(const Action& action) const {
+    const int64_t bytes = StateBytes(StateKind::gradient, layout_.units[action.unit].buckets[action.bucket].numel());
+    std::vector<Need> needs = {{Operand::whole, 0, Access::read, WholeBytes(StateKind::gradient, action.unit)},
+                               {Operand::shard, 0, action.accumulate ? Access::update : Access::write,
+                                ShardBytes(StateKind::gradient, action.unit)}};
+    const Use* shard = action.Find(Operand::shard);
+    const bool direct = shard && !action.accumulate && !plan_.buffers[shard->buffer].whole;
+    const int64_t workspace = ReduceWorkspaceOf(bytes, layout_.ranks, direct).bytes();
+    if (workspace > 0) needs.push_back({Operand::workspace, 0, Access::write, workspace});
+    return needs;
+  }
+
+  std::vector<Need> StepNeeds(const Action& action) const {
+    std::vector<Need> needs = {
+        {Operand::shard, FirstSlot(action.unit), Access::read, ShardBytes(StateKind::gradient, action.unit)}};
+    auto state = [&](StateKind kind, int buffer, Access access) {
+      if (buffer >= 0) needs.push_back({Operand::state, static_cast<int>(kind), access, 0});
+    };
+    state(StateKind::working, resident_.working[action.unit], Access::write);
+    state(StateKind::master, resident_.master[action.unit], Access::update);
+    state(StateKind::moment1, resident_.moment1[action.unit], Access::update);
+    state(StateKind::moment2, resident_.moment2[action.unit], Access::update);
+    return needs;
+  }
+
+  int FirstSlot(int unit) const {
+    for (size_t s = 0; s < layout_.slots.size(); ++s)
+      if (layout_.slots[s].unit == unit) return static_cast<int>(s);
+    return -1;
+  }
+
+  std::vector<Need> Needs(const Action& action) const {
+    std::vector<Need> needs;
+    switch (action.kind) {
+      case ActionKind::gather:
+        return {{Operand::shard, 0, Access::read, ShardBytes(StateKind::working, action.unit)},
+                {Operand::whole, 0, Access::write, WholeBytes(StateKind::working, action.unit)}};
+      case ActionKind::release:
+        return {{Operand::whole, 0, Access::update, WholeBytes(StateKind::working, action.unit)}};
+      case ActionKind::reduce:
+        return ReduceNeeds(action);
+      case ActionKind::sum_tied:
+        for (int s = 0; s < static_cast<int>(layout_.slots.size()); ++s) {
+          if (layout_.slots[s].unit == action.unit)
+            needs.push_back({Operand::shard, s, needs.empty() ? Access::update : Access::read,
+                             ShardBytes(StateKind::gradient, action.unit)});
+        }
+        return needs;
+      case ActionKind::norm: {
+        std::vector<bool> seen(layout_.units.size(), false);
+        for (int s = 0; s < static_cast<int>(layout_.slots.size()); ++s) {
+          const int unit = layout_.slots[s].unit;
+          if (seen[unit]) continue;
+          seen[unit] = true;
+          needs.push_back({Operand::shard, s, Access::read, ShardBytes(StateKind::gradient, unit)});
+        }
+        return needs;
+      }
+      case ActionKind::optimizer_step:
+        return StepNeeds(action);
+      default:
+        return ComputeNeeds(action);
+    }
+  }
+
+  void CheckOperands(size_t a) {
+    const Action& action = plan_.actions[a];
+    const std::vector<Need> needs = Needs(action);
+    for (const Need& need : needs) {
+      const std::string name = std::string(NameOf(need.operand)) + "[" + std::to_string(need.index) + "]";
+      const Use* use = action.Find(need.operand, need.index);
+      if (!use) {
+        faults_.At(a, "lacks its operand " + name);
+        continue;
+      }
+      const Buffer& buffer = plan_.buffers[use->buffer];
+      if (use->access != need.access)
+        faults_.At(a, "uses " + name + " (" + buffer.name + ") with another access than it needs");
+      if (buffer.bytes < need.bytes && buffer.alias_of < 0)
+        faults_.At(a, name + " needs " + std::to_string(need.bytes) + " bytes and " + buffer.name + " has " +
+                          std::to_string(buffer.bytes));
+      CheckIdentity(a, need, *use);
+    }
+    if (action.uses.size() > needs.size()) faults_.At(a, "has an operand that its kind does not take");
+  }
+
+  /// Parameters, gradients and states are those of the action's unit or slot.
+  void CheckIdentity(size_t a, const Need& need, const Use& use) {
+    const Action& action = plan_.actions[a];
+    const Buffer& buffer = plan_.buffers[use.buffer];
+    int unit = action.unit, slot = -1;
+    StateKind state = StateKind::none;
+    switch (need.operand) {
+      case Operand::params:
+        unit = layout_.units_of[action.segment][need.index];
+        state = StateKind::working;
+        break;
+      case Operand::grads:
+        slot = layout_.slots_of[action.segment][need.index];
+        break;
+      case Operand::whole:
+      case Operand::shard:
+        if (action.kind == ActionKind::gather || action.kind == ActionKind::release)
+          state = StateKind::working;
+        else
+          slot = action.kind == ActionKind::reduce ? action.slot : need.index;
+        break;
+      case Operand::state:
+        state = static_cast<StateKind>(need.index);
+        break;
+      default:
+        return;
+    }
+    if (slot >= 0) unit = layout_.slots[slot].unit, state = StateKind::gradient;
+    const bool whole =
+        need.operand == Operand::params || need.operand == Operand::grads || need.operand == Operand::whole;
+    if (buffer.unit != unit || buffer.state != state || (slot >= 0 && buffer.slot != slot) || (whole && !buffer.whole))
+      faults_.At(a, std::string("its operand ") + NameOf(need.operand) + "[" + std::to_string(need.index) +
+                        "] cannot be " + buffer.name);
+  }
+
+  const ModelLayout& layout_;
+  const Plan& plan_;
+  Faults& faults_;
+  const ResidentIndex resident_;
+};
+
+}  // namespace
+
+void CheckShape(const ModelLayout& layout, const Plan& plan, Faults& faults) {
+  ShapeChecker(layout, plan, faults).Run();
+}
+
+}  // namespace ds

@@ -1,0 +1,247 @@
+// Runs the plan on symbols: each buffer holds the name of a value instead of the value. CheckOrder has proved that the
+// list order is the order that every stream keeps between conflicting uses, so one walk over the list is enough.
+#include <algorithm>
+
+#include "runtime/plan/checks.h"
+#include "runtime/plan/passes.h"
+
+namespace ds {
+namespace {
+
+/// A tensor of a segment's pass over a micro-batch.
+struct Value {
+  BufferKind kind = BufferKind::scratch;  // scratch: nothing of use
+  int segment = -1, micro_batch = -1;
+  bool operator==(const Value&) const = default;
+};
+
+/// What a gradient buffer holds.
+struct Gradient {
+  int first = -1, count = 0;  // micro-batches [first, first + count) of this rank were added up in it
+  struct Reduced {
+    int count = 0;            // micro-batches [0, count), summed over the ranks; 0: not reduced
+    bool everywhere = false;  // all of the bucket, not this rank's piece alone
+  };
+  std::vector<Reduced> buckets;
+};
+
+/// What a rank knows of a unit's parameters after its step.
+enum class Stepped : uint8_t { no, own_piece, all };
+
+class ValueChecker {
+ public:
+  ValueChecker(const ModelLayout& layout, const Plan& plan, Faults& faults)
+      : layout_(layout),
+        plan_(plan),
+        faults_(faults),
+        resident_(IndexResident(layout, plan)),
+        values_(plan.buffers.size()),
+        gradients_(plan.buffers.size()),
+        gathered_(plan.buffers.size()),
+        summed_(layout.units.size(), false) {
+    for (const ParamUnit& unit : layout.units) stepped_.emplace_back(unit.buckets.size(), Stepped::no);
+    for (size_t b = 0; b < plan.buffers.size(); ++b) {
+      const Buffer& buffer = plan.buffers[b];
+      if (buffer.unit < 0) continue;
+      if (buffer.state == StateKind::gradient) gradients_[b].buckets.resize(layout.units[buffer.unit].buckets.size());
+      if (buffer.kind == BufferKind::gathered) gathered_[b].assign(layout.units[buffer.unit].buckets.size(), false);
+    }
+  }
+
+  void Run() {
+    for (at_ = 0; at_ < plan_.actions.size(); ++at_) Do(plan_.actions[at_]);
+    for (size_t b = 0; b < plan_.buffers.size(); ++b)
+      if (std::find(gathered_[b].begin(), gathered_[b].end(), true) != gathered_[b].end())
+        faults_.Add("missing: Release " + layout_.units[plan_.buffers[b].unit].name + " (" + plan_.buffers[b].name +
+                    " is never released)");
+  }
+
+ private:
+  void Do(const Action& action) {
+    switch (action.kind) {
+      case ActionKind::forward:
+      case ActionKind::recompute:
+      case ActionKind::backward_input:
+      case ActionKind::backward_weight:
+        return Compute(action);
+      case ActionKind::gather:
+        return Gather(action);
+      case ActionKind::release:
+        return Release(action);
+      case ActionKind::reduce:
+        return Reduce(action);
+      case ActionKind::sum_tied:
+        return SumTied(action);
+      case ActionKind::norm:
+        return Norm(action);
+      case ActionKind::optimizer_step:
+        return Step(action);
+    }
+  }
+
+  void Fault(const std::string& text) { faults_.At(at_, text); }
+  const std::string& NameOfBuffer(int buffer) const { return plan_.buffers[buffer].name; }
+
+  // Compute actions ------------------------------------------------------------------------------------------------
+
+  void Compute(const Action& action) {
+    const int s = action.segment, m = action.micro_batch;
+    Read(action, Operand::input, {BufferKind::activation, s - 1, m});
+    Read(action, Operand::output_grad, {BufferKind::activation_grad, s, m});
+    if (action.kind == ActionKind::forward || action.kind == ActionKind::recompute) {
+      Write(action, Operand::saved, {BufferKind::saved, s, m});
+    } else {
+      Read(action, Operand::saved, {BufferKind::saved, s, m});
+    }
+    if (action.kind == ActionKind::backward_weight) Read(action, Operand::carried, {BufferKind::carried, s, m});
+    if (action.kind == ActionKind::backward_input) Write(action, Operand::carried, {BufferKind::carried, s, m});
+    Write(action, Operand::output, {BufferKind::activation, s, m});
+    Write(action, Operand::input_grad, {BufferKind::activation_grad, s - 1, m});
+    for (const Use& use : action.uses) {
+      if (use.operand == Operand::params) ReadParams(use.buffer);
+      if (use.operand == Operand::grads) WriteGradient(action, use.buffer);
+    }
+  }
+
+  void Read(const Action& action, Operand operand, const Value& wanted) {
+    const Use* use = action.Find(operand);
+    if (!use || values_[use->buffer] == wanted) return;
+    Fault(std::string("its ") + NameOf(operand) + " " + NameOfBuffer(use->buffer) + " does not hold the " +
+          NameOf(wanted.kind) + " of " + layout_.segments[wanted.segment].name + " mb" +
+          std::to_string(wanted.micro_batch));
+  }
+
+  void Write(const Action& action, Operand operand, const Value& value) {
+    if (const Use* use = action.Find(operand)) values_[use->buffer] = value;
+  }
+
+  void ReadParams(int buffer) {
+    const Buffer& b = plan_.buffers[buffer];
+    if (stepped_[b.unit].front() != Stepped::no)
+      Fault("reads parameters of " + layout_.units[b.unit].name + " after their step");
+    if (b.kind == BufferKind::resident) return;
+    for (size_t i = 0; i < gathered_[buffer].size(); ++i)
+      if (!gathered_[buffer][i])
+        Fault("reads " + b.name + " without a Gather " + layout_.units[b.unit].name + " bucket " + std::to_string(i));
+  }
+
+  void WriteGradient(const Action& action, int buffer) {
+    Gradient& gradient = gradients_[buffer];
+    for (const Gradient::Reduced& bucket : gradient.buckets) {
+      if (bucket.count == 0) continue;
+      Fault("writes " + NameOfBuffer(buffer) + " after it was reduced");
+      break;
+    }
+    if (!action.accumulate) {
+      gradient.first = action.micro_batch;
+      gradient.count = 1;
+      return;
+    }
+    if (gradient.count == 0 || gradient.first + gradient.count != action.micro_batch)
+      Fault("adds to " + NameOfBuffer(buffer) + " out of the order of micro-batches");
+    ++gradient.count;
+  }
+
+  // ZeRO -----------------------------------------------------------------------------------------------------------
+
+  void Gather(const Action& action) {
+    const int source = action.Find(Operand::shard)->buffer, target = action.Find(Operand::whole)->buffer;
+    Stepped& stepped = stepped_[action.unit][action.bucket];
+    if (plan_.buffers[target].kind == BufferKind::resident) {
+      if (source != target || stepped == Stepped::no)
+        Fault("gathers parameters before OptimizerStep " + layout_.units[action.unit].name);
+      stepped = Stepped::all;
+      return;
+    }
+    if (source != resident_.working[action.unit])
+      Fault("does not gather from " + layout_.units[action.unit].name + "/working");
+    if (stepped != Stepped::no) Fault("gathers parameters after their step, which no segment reads");
+    if (gathered_[target][action.bucket]) Fault("this bucket of " + NameOfBuffer(target) + " was gathered already");
+    gathered_[target][action.bucket] = true;
+  }
+
+  void Release(const Action& action) {
+    const int buffer = action.Find(Operand::whole)->buffer;
+    std::vector<bool>& buckets = gathered_[buffer];
+    for (size_t i = 0; i < buckets.size(); ++i)
+      if (!buckets[i]) Fault("releases " + NameOfBuffer(buffer) + " without a Gather of bucket " + std::to_string(i));
+    std::fill(buckets.begin(), buckets.end(), false);
+  }
+
+  void Reduce(const Action& action) {
+    const int source = action.Find(Operand::whole)->buffer, target = action.Find(Operand::shard)->buffer;
+    const Gradient& from = gradients_[source];
+    Gradient::Reduced& to = gradients_[target].buckets[action.bucket];
+    if (from.count == 0) return Fault("reduces " + NameOfBuffer(source) + ", which no BackwardWeight wrote");
+    if (from.first + from.count != action.micro_batch + 1)
+      Fault("reduces " + NameOfBuffer(source) + " before BackwardWeight of its micro-batch");
+    if (source == target && to.count > 0) return Fault("reduces what was reduced already");
+    const int wanted = action.accumulate ? from.first : 0;
+    if (from.first != wanted || to.count != wanted || (action.accumulate && wanted == 0))
+      Fault("adds micro-batch " + std::to_string(from.first) + " to " + NameOfBuffer(target) + ", which holds " +
+            std::to_string(to.count) + " of them: out of the order of micro-batches");
+    to.count = from.first + from.count;
+    to.everywhere = action.all || layout_.ranks == 1;
+  }
+
+  // The step -------------------------------------------------------------------------------------------------------
+
+  bool StepsWhole(int unit) const { return plan_.buffers[resident_.master[unit]].whole; }
+
+  /// Whether every bucket of the slot's gradient is reduced, everywhere when the unit's step needs all of it.
+  void ReadReduced(int buffer) {
+    const Buffer& b = plan_.buffers[buffer];
+    const auto& buckets = gradients_[buffer].buckets;
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      const bool complete =
+          buckets[i].count == plan_.options.micro_batches && (buckets[i].everywhere || !StepsWhole(b.unit));
+      if (!complete) Fault("reads " + b.name + " before Reduce of bucket " + std::to_string(i) + " is complete");
+    }
+  }
+
+  void SumTied(const Action& action) {
+    for (const Use& use : action.uses) ReadReduced(use.buffer);
+    if (summed_[action.unit]) Fault("adds a gradient that was added already");
+    summed_[action.unit] = true;
+  }
+
+  void Norm(const Action& action) {
+    for (const Use& use : action.uses) ReadReduced(use.buffer);
+    std::vector<int> slots(layout_.units.size(), 0);
+    for (const GradientSlot& slot : layout_.slots) ++slots[slot.unit];
+    for (size_t u = 0; u < slots.size(); ++u)
+      if (slots[u] > 1 && !summed_[u]) Fault("comes before SumTied " + layout_.units[u].name);
+    norm_done_ = true;
+  }
+
+  void Step(const Action& action) {
+    if (!norm_done_) Fault("comes before Norm");
+    for (const Use& use : action.uses)
+      if (use.operand == Operand::shard) ReadReduced(use.buffer);
+    const bool all = StepsWhole(action.unit) || !plan_.buffers[resident_.working[action.unit]].whole;
+    for (Stepped& bucket : stepped_[action.unit]) {
+      if (bucket != Stepped::no) Fault("steps what was stepped already");
+      bucket = all ? Stepped::all : Stepped::own_piece;
+    }
+  }
+
+  const ModelLayout& layout_;
+  const Plan& plan_;
+  Faults& faults_;
+  const ResidentIndex resident_;
+  size_t at_ = 0;
+  std::vector<Value> values_;                  // of a buffer
+  std::vector<Gradient> gradients_;            // of a gradient buffer
+  std::vector<std::vector<bool>> gathered_;    // of a gathered buffer: its buckets
+  std::vector<std::vector<Stepped>> stepped_;  // of a unit: its buckets
+  std::vector<bool> summed_;                   // of a unit
+  bool norm_done_ = false;
+};
+
+}  // namespace
+
+void CheckValues(const ModelLayout& layout, const Plan& plan, Faults& faults) {
+  ValueChecker(layout, plan, faults).Run();
+}
+
+}  // namespace ds

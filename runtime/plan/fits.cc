@@ -1,0 +1,148 @@
+// Refuses a job whose plan does not fit, with the numbers and with the nearest changes that would.
+#include <cstdio>
+#include <optional>
+
+#include "runtime/base/error.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/price.h"
+
+namespace ds {
+namespace {
+
+std::string Bytes(int64_t bytes) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 5) value /= 1024, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
+}
+
+/// A CPU's device memory is its host's: both limits bound the sum of the two tiers.
+int64_t Needed(const Price& price) {
+  return price.peak_bytes[static_cast<int>(Tier::device)] + price.peak_bytes[static_cast<int>(Tier::host)];
+}
+
+/// The tightest bound on a rank's memory, and whose it is.
+struct Limit {
+  int64_t bytes = INT64_MAX;
+  std::string name;
+};
+
+Limit TightestLimit(const JobSpec& spec, int64_t available_bytes) {
+  Limit limit;
+  auto consider = [&](int64_t bytes, const char* name) {
+    if (bytes < limit.bytes) limit = {bytes, name};
+  };
+  if (spec.memory.device_limit) consider(*spec.memory.device_limit, "memory.device_limit");
+  if (spec.memory.host_limit) consider(*spec.memory.host_limit, "memory.host_limit");
+  if (available_bytes > 0) consider(available_bytes, "the memory that the node has for a rank");
+  return limit;
+}
+
+std::string Numbers(const Plan& plan) {
+  const MemoryBreakdown m = BreakDown(plan, Tier::device, Machine{});
+  std::string text;
+  auto row = [&](const char* name, int64_t bytes) {
+    if (bytes > 0) text += std::string("\n  ") + name + " " + Bytes(bytes);
+  };
+  row("parameters          ", m.working);
+  row("fp32 master         ", m.master);
+  row("optimizer moments   ", m.moments);
+  row("gradients           ", m.gradients);
+  row("activations         ", m.activations);
+  row("gathered parameters ", m.gathered);
+  row("gradients in flight ", m.reducing);
+  row("gaps in the arena   ", m.gaps);
+  row("libraries           ", m.libraries);
+  return text;
+}
+
+/// A job with some settings changed, and how to say so.
+struct Change {
+  std::string text;
+  JobSpec spec;
+};
+
+Change WithStage(const JobSpec& spec, int stage) {
+  Change change{"zero_optimization.stage: " + std::to_string(stage), spec};
+  change.spec.zero.stage = stage;
+  return change;
+}
+
+Change WithRecompute(const JobSpec& spec, RecomputeMode mode) {
+  Change change{std::string("training.recompute: ") + (mode == RecomputeMode::full ? "full" : "attention"), spec};
+  change.spec.training.recompute = mode;
+  return change;
+}
+
+Change WithMicroBatch(const JobSpec& spec, int64_t size) {
+  Change change{"train_micro_batch_size_per_gpu: " + std::to_string(size), spec};
+  change.spec.batch.accumulation = spec.batch.accumulation * spec.batch.micro_batch_size / size;
+  change.spec.batch.micro_batch_size = size;
+  return change;
+}
+
+/// The largest micro-batch below the job's which divides it.
+int64_t SmallerMicroBatch(int64_t size) {
+  for (int64_t n = size / 2; n > 0; --n)
+    if (size % n == 0) return n;
+  return 0;
+}
+
+/// Plans the changed job; its need when it fits.
+std::optional<int64_t> Fits(const Change& change, const PlanOptions& options, int64_t limit) {
+  const ModelLayout layout = LayoutOf(change.spec, options.ranks);
+  const int64_t needed = Needed(BuildPlan(layout, PlanOptionsOf(change.spec, options.rank, options.ranks)).price);
+  return needed <= limit ? std::optional(needed) : std::nullopt;
+}
+
+/// The nearest single change of each kind that fits; when none does, all of them together.
+std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& options, int64_t limit) {
+  std::vector<std::string> remedies;
+  auto attempt = [&](const Change& change) {
+    const std::optional<int64_t> needed = Fits(change, options, limit);
+    if (needed) remedies.push_back(change.text + " (needs " + Bytes(*needed) + ")");
+    return needed.has_value();
+  };
+  if (options.ranks > 1)
+    for (int stage = spec.zero.stage + 1; stage <= 3; ++stage)
+      if (attempt(WithStage(spec, stage))) break;
+  for (RecomputeMode mode : {RecomputeMode::attention, RecomputeMode::full})
+    if (mode > spec.training.recompute && attempt(WithRecompute(spec, mode))) break;
+  for (int64_t n = SmallerMicroBatch(spec.batch.micro_batch_size); n > 0; n = SmallerMicroBatch(n))
+    if (attempt(WithMicroBatch(spec, n))) break;
+  if (!remedies.empty()) return remedies;
+
+  Change all = WithRecompute(WithMicroBatch(spec, 1).spec, RecomputeMode::full);
+  all.text = "train_micro_batch_size_per_gpu: 1 with training.recompute: full";
+  if (options.ranks > 1) {
+    all = {all.text + " and zero_optimization.stage: 3", WithStage(all.spec, 3).spec};
+  }
+  attempt(all);
+  return remedies;
+}
+
+}  // namespace
+
+void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes) {
+  const Limit limit = TightestLimit(spec, available_bytes);
+  const int64_t needed = Needed(plan.price);
+  if (needed <= limit.bytes) return;
+  std::string message = "the plan does not fit: a rank needs " + Bytes(needed) + " and " + limit.name + " is " +
+                        Bytes(limit.bytes) + ". Of a model of " + std::to_string(layout.ParameterCount()) +
+                        " parameters on " + std::to_string(layout.ranks) + " rank(s), ZeRO stage " +
+                        std::to_string(plan.options.stage) + ":" + Numbers(plan);
+  const std::vector<std::string> remedies = Remedies(spec, plan.options, limit.bytes);
+  if (remedies.empty()) {
+    message +=
+        "\nNo ZeRO stage, recomputation or micro-batch fits: use more ranks, a smaller model or a shorter sequence";
+  } else {
+    message += "\nWhat would fit, one at a time:";
+    for (const std::string& remedy : remedies) message += "\n  " + remedy;
+  }
+  throw UsageError(message);
+}
+
+}  // namespace ds

@@ -1,0 +1,78 @@
+#include "runtime/plan/planner.h"
+
+#include "runtime/base/error.h"
+#include "runtime/plan/check.h"
+#include "runtime/plan/passes.h"
+#include "runtime/plan/price.h"
+
+namespace ds {
+
+Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options) {
+  Plan plan;
+  plan.options = options;
+  OrderCompute(layout, plan);
+  AddRecompute(layout, plan);
+  PlaceState(layout, plan);
+  GatherParameters(layout, plan);
+  ReduceGradients(layout, plan);
+  StepOptimizer(layout, plan);
+  PlaceArena(plan);
+  OrderStreams(plan);
+  const std::vector<std::string> faults = CheckPlan(layout, plan);
+  if (!faults.empty()) {
+    std::string message = "the planner made a plan that its checker refuses (a defect of DeepShard, please report it):";
+    for (const std::string& fault : faults) message += "\n  " + fault;
+    throw RuntimeError(message);
+  }
+  plan.price = PriceOf(layout, plan, Machine{});
+  return plan;
+}
+
+DType ComputeDType(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      return DType::f32;
+    case Precision::bf16:
+      return DType::bf16;
+    case Precision::fp16:
+      return DType::f16;
+  }
+  return DType::f32;
+}
+
+int MomentCount(const OptimizerConfig& optimizer) {
+  switch (optimizer.kind) {
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw:
+      return 2;
+    case OptimizerKind::lion:
+    case OptimizerKind::adagrad:
+      return 1;
+    case OptimizerKind::sgd:
+      return optimizer.momentum != 0 ? 1 : 0;
+  }
+  return 2;
+}
+
+PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks) {
+  PlanOptions options;
+  options.rank = rank;
+  options.ranks = ranks;
+  options.stage = spec.zero.stage;
+  options.compute = ComputeDType(spec.precision);
+  options.micro_batches = spec.batch.accumulation;
+  options.recompute = spec.training.recompute;
+  options.exact_sharding = spec.training.exact_sharding;
+  options.moments = MomentCount(spec.optimizer);
+  options.prefetch_bucket_size = spec.zero.prefetch_bucket_size;
+  options.max_live_parameters = spec.zero.max_live_parameters;
+  options.max_reuse_distance = spec.zero.max_reuse_distance;
+  return options;
+}
+
+ModelLayout LayoutOf(const JobSpec& spec, int ranks) {
+  const MicroBatchShape shape{spec.batch.micro_batch_size, spec.data.sequence_length};
+  return BuildLayout(BuildSegments(spec.model, ComputeDType(spec.precision), shape), spec.zero, ranks);
+}
+
+}  // namespace ds

@@ -1,0 +1,148 @@
+#include "runtime/plan/price.h"
+
+#include <algorithm>
+
+#include "runtime/plan/lifetime.h"
+#include "runtime/plan/memory_map.h"
+
+namespace ds {
+namespace {
+
+double Rate(const Machine& machine, DType compute) {
+  switch (compute) {
+    case DType::f64:
+      return machine.flops_f64;
+    case DType::bf16:
+    case DType::f16:
+      return machine.flops_16bit;
+    default:
+      return machine.flops_f32;
+  }
+}
+
+/// Bytes that the action reads and writes; an alias counts as its share of what it is a part of.
+int64_t Touched(const ModelLayout& layout, const Plan& plan, const Action& action) {
+  int64_t bytes = 0;
+  for (const Use& use : action.uses) {
+    const Buffer& buffer = plan.buffers[use.buffer];
+    int64_t size = buffer.bytes;
+    if (buffer.alias_of >= 0)
+      size = buffer.numel * static_cast<int64_t>(SizeOf(DTypeOfState(buffer.state, plan.options.compute)));
+    // Norm and OptimizerStep look at owned ranges alone, also of a whole gradient.
+    const bool owned =
+        action.kind == ActionKind::norm || (action.kind == ActionKind::optimizer_step && plan.options.stage > 0);
+    if (owned && buffer.whole) size /= layout.ranks;
+    bytes += size * (use.access == Access::update ? 2 : 1);
+  }
+  return bytes;
+}
+
+double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action, const Machine& machine) {
+  const double latency = layout.ranks > 1 ? machine.latency_seconds * (layout.ranks - 1) : 0;
+  switch (action.kind) {
+    case ActionKind::release:
+      return 0;
+    case ActionKind::gather:
+      return latency + static_cast<double>(action.bytes) / machine.link_bytes;
+    case ActionKind::reduce: {
+      const int64_t bucket = layout.units[action.unit].buckets[action.bucket].numel() *
+                             static_cast<int64_t>(SizeOf(DTypeOfState(StateKind::gradient, plan.options.compute)));
+      return latency * (action.all ? 2 : 1) + static_cast<double>(action.bytes) / machine.link_bytes +
+             2.0 * static_cast<double>(bucket) / machine.memory_bytes;
+    }
+    case ActionKind::norm:
+      return latency + static_cast<double>(action.bytes) / machine.link_bytes +
+             static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes;
+    default:
+      return std::max(action.flops / Rate(machine, plan.options.compute),
+                      static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes);
+  }
+}
+
+}  // namespace
+
+Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machine) {
+  Price price;
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.kind == BufferKind::resident) price.resident_bytes[static_cast<int>(buffer.tier)] += buffer.bytes;
+  for (int t = 0; t < 3; ++t) {
+    price.arena_bytes[t] = plan.arena_bytes[t];
+    price.peak_bytes[t] = price.resident_bytes[t] + price.arena_bytes[t];
+  }
+  price.peak_bytes[static_cast<int>(Tier::device)] += machine.library_bytes;
+
+  std::vector<double> end(plan.actions.size(), 0);
+  std::array<double, kStreams> free{};  // when a stream's last action so far ends
+  for (size_t i = 0; i < plan.actions.size(); ++i) {
+    const Action& action = plan.actions[i];
+    double& stream = free[static_cast<int>(action.stream)];
+    double start = stream;
+    for (int wait : action.waits) start = std::max(start, end[wait]);
+    const double seconds = Seconds(layout, plan, action, machine);
+    if (action.stream == StreamKind::compute && action.kind != ActionKind::norm) price.compute_seconds += seconds;
+    stream = end[i] = start + seconds;
+  }
+  price.step_seconds = *std::max_element(free.begin(), free.end());
+  price.exposed_comm_seconds = price.step_seconds - price.compute_seconds;
+  return price;
+}
+
+MemoryBreakdown BreakDown(const Plan& plan, Tier tier, const Machine& machine) {
+  MemoryBreakdown total;
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.kind != BufferKind::resident || buffer.tier != tier) continue;
+    switch (buffer.state) {
+      case StateKind::working:
+        total.working += buffer.bytes;
+        break;
+      case StateKind::master:
+        total.master += buffer.bytes;
+        break;
+      case StateKind::moment1:
+      case StateKind::moment2:
+        total.moments += buffer.bytes;
+        break;
+      case StateKind::gradient:
+        total.gradients += buffer.bytes;
+        break;
+      case StateKind::none:
+        break;
+    }
+  }
+
+  const std::vector<Lifetime> lifetimes = Lifetimes(plan);
+  std::vector<int64_t> change(plan.actions.size() + 1, 0);
+  auto alive = [&](size_t b) {
+    return plan.buffers[b].kind != BufferKind::resident && plan.buffers[b].tier == tier && lifetimes[b].first >= 0;
+  };
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    if (!alive(b)) continue;
+    change[lifetimes[b].first] += plan.buffers[b].bytes;
+    change[lifetimes[b].last + 1] -= plan.buffers[b].bytes;
+  }
+  int64_t now = 0, most = 0;
+  int peak = 0;
+  for (size_t a = 0; a < plan.actions.size(); ++a)
+    if ((now += change[a]) > most) most = now, peak = static_cast<int>(a);
+
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    if (!alive(b) || lifetimes[b].first > peak || lifetimes[b].last < peak) continue;
+    const Buffer& buffer = plan.buffers[b];
+    switch (buffer.kind) {
+      case BufferKind::gathered:
+        total.gathered += buffer.bytes;
+        break;
+      case BufferKind::gradient:
+      case BufferKind::workspace:
+        total.reducing += buffer.bytes;
+        break;
+      default:
+        total.activations += buffer.bytes;
+    }
+  }
+  total.gaps = plan.arena_bytes[static_cast<int>(tier)] - most;
+  if (tier == Tier::device) total.libraries = machine.library_bytes;
+  return total;
+}
+
+}  // namespace ds

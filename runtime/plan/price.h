@@ -1,0 +1,40 @@
+// What a plan costs: bytes exactly, time by a model of the machine.
+//
+// Bytes: the tensors of the plan, placed, and what the libraries take. Time: the actions run as the executor runs them,
+// each stream in order and after its waits; a compute action takes the longer of its arithmetic and of moving its
+// bytes, a collective its latency and the bytes that this rank sends.
+#pragma once
+
+#include "runtime/plan/plan.h"
+
+namespace ds {
+
+/// Achieved rates of the machine that runs a rank. The defaults are one modest CPU core and ranks on one host that talk
+/// TCP over loopback; what a run measured stands beside the prediction in summary.json.
+struct Machine {
+  double flops_f32 = 40e9;    ///< matrix products, a second
+  double flops_16bit = 40e9;  ///< bf16 and fp16: a CPU without 16-bit units converts and uses the fp32 ones
+  double flops_f64 = 20e9;
+  double memory_bytes = 6e9;       ///< read or written, a second
+  double link_bytes = 1e9;         ///< sent by a rank, a second
+  double latency_seconds = 50e-6;  ///< of one message
+  /// Resident memory of libraries beyond the plan's buffers, once training runs: oneDNN's scratchpads and kernels, the
+  /// transport's buffers, thread stacks and the heap's slack.
+  int64_t library_bytes = 12 << 20;
+};
+
+/// The price of a placed plan.
+Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machine);
+
+/// Bytes at the moment when most are alive, by what they are for.
+struct MemoryBreakdown {
+  int64_t working = 0, master = 0, moments = 0, gradients = 0;  ///< resident
+  int64_t activations = 0;  ///< kept and in flight: activation, activation_grad, saved, carried, scratch
+  int64_t gathered = 0;     ///< parameters of other ranks (ZeRO-3)
+  int64_t reducing = 0;     ///< whole gradients and workspace on their way to a shard
+  int64_t gaps = 0;         ///< of the arena: alignment, and memory that no buffer fits
+  int64_t libraries = 0;
+};
+MemoryBreakdown BreakDown(const Plan& plan, Tier tier, const Machine& machine);
+
+}  // namespace ds

@@ -1,0 +1,83 @@
+// What each rank keeps all the time, by ZeRO stage, and who reads and writes it.
+//
+//   stage  working            master, moments  gradient
+//   0      whole              whole            whole
+//   1      whole              shard            whole (exact_sharding: shard)
+//   2      whole              shard            shard
+//   3      shard; small whole shard            shard
+//
+// With fp32 (f64) compute the master is the working copy, or the owned ranges of it, and takes no bytes.
+#include "runtime/plan/passes.h"
+
+namespace ds {
+namespace {
+
+class Residency {
+ public:
+  Residency(const ModelLayout& layout, Plan& plan) : layout_(layout), plan_(plan), options_(plan.options) {}
+
+  void AddBuffers() {
+    for (size_t u = 0; u < layout_.units.size(); ++u) AddUnit(static_cast<int>(u));
+    if (!options_.training) return;
+    for (size_t s = 0; s < layout_.slots.size(); ++s) AddGradient(static_cast<int>(s));
+  }
+
+ private:
+  int Add(StateKind state, int unit, bool whole, std::string suffix = "") {
+    Buffer buffer;
+    buffer.name = layout_.units[unit].name + "/" + NameOf(state) + suffix;
+    buffer.kind = BufferKind::resident;
+    buffer.numel = whole ? layout_.units[unit].numel : layout_.ShardNumel(unit);
+    buffer.bytes = buffer.numel * static_cast<int64_t>(SizeOf(DTypeOfState(state, options_.compute)));
+    buffer.state = state;
+    buffer.unit = unit;
+    buffer.whole = whole;
+    return AddBuffer(plan_, std::move(buffer));
+  }
+
+  void AddUnit(int unit) {
+    const int working = Add(StateKind::working, unit, !ShardsParameters(layout_.units[unit], options_));
+    if (!options_.training) return;
+    const bool whole = options_.stage == 0;
+    const int master = Add(StateKind::master, unit, whole);
+    if (DTypeOfState(StateKind::master, options_.compute) == options_.compute) {
+      plan_.buffers[master].alias_of = working;
+      plan_.buffers[master].bytes = 0;
+    }
+    if (options_.moments >= 1) Add(StateKind::moment1, unit, whole);
+    if (options_.moments >= 2) Add(StateKind::moment2, unit, whole);
+  }
+
+  void AddGradient(int slot) {
+    const int unit = layout_.slots[slot].unit;
+    const bool shared = layout_.segments.back().tied && unit == 0;
+    const std::string suffix = shared ? "." + layout_.segments[layout_.slots[slot].segment].name : "";
+    plan_.buffers[Add(StateKind::gradient, unit, KeepsWholeGradient(options_), suffix)].slot = slot;
+  }
+
+  const ModelLayout& layout_;
+  Plan& plan_;
+  const PlanOptions& options_;
+};
+
+}  // namespace
+
+void PlaceState(const ModelLayout& layout, Plan& plan) {
+  Residency(layout, plan).AddBuffers();
+  const ResidentIndex resident = IndexResident(layout, plan);
+  for (Action& action : plan.actions) {
+    const std::vector<int>& units = layout.units_of[action.segment];
+    const std::vector<int>& slots = layout.slots_of[action.segment];
+    for (int i = 0; i < static_cast<int>(units.size()); ++i) {
+      if (ReadsParameters(action) && !ShardsParameters(layout.units[units[i]], plan.options))
+        action.uses.push_back({Operand::params, i, resident.working[units[i]], Access::read});
+      if (action.kind == ActionKind::backward_weight && !ReducesEachMicroBatch(plan.options)) {
+        action.accumulate = action.micro_batch > 0;
+        action.uses.push_back(
+            {Operand::grads, i, resident.gradient[slots[i]], action.accumulate ? Access::update : Access::write});
+      }
+    }
+  }
+}
+
+}  // namespace ds

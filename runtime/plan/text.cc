@@ -1,0 +1,180 @@
+// The text form of a plan: golden tests, --dry-run and people read it.
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/plan/lifetime.h"
+#include "runtime/plan/passes.h"
+#include "runtime/plan/planner.h"
+
+namespace ds {
+namespace {
+
+/// Rows of cells, printed in aligned columns two spaces apart. Numbers stand right, words left; the last cell runs
+/// free.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) : numeric_(head.size(), true) { rows_.push_back(std::move(head)); }
+
+  void Add(std::vector<std::string> row) {
+    for (size_t c = 0; c < row.size(); ++c)
+      if (row[c].find_first_not_of("0123456789") != std::string::npos) numeric_[c] = false;
+    rows_.push_back(std::move(row));
+  }
+
+  std::string str() const {
+    std::vector<size_t> width(numeric_.size(), 0);
+    for (const auto& row : rows_)
+      for (size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+    std::string text;
+    for (const auto& row : rows_) {
+      std::string line;
+      for (size_t c = 0; c < row.size(); ++c) {
+        const std::string pad(width[c] - row[c].size(), ' ');
+        line += "  " + (numeric_[c] ? pad + row[c] : row[c] + pad);
+      }
+      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
+    return text;
+  }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+  std::vector<bool> numeric_;  // of a column
+};
+
+std::string Millis(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
+  return text;
+}
+
+const char* NameOf(RecomputeMode mode) {
+  switch (mode) {
+    case RecomputeMode::none:
+      return "none";
+    case RecomputeMode::attention:
+      return "attention";
+    case RecomputeMode::full:
+      return "full";
+  }
+  return "?";
+}
+
+std::string Header(const ModelLayout& layout, const Plan& plan) {
+  const PlanOptions& o = plan.options;
+  std::string text = "plan of rank " + std::to_string(o.rank) + " of " + std::to_string(o.ranks) + ": ";
+  text += o.training ? "training, ZeRO stage " : "forward only, ZeRO stage ";
+  text += std::to_string(o.stage) + ", " + ds::NameOf(o.compute) + ", " + std::to_string(o.micro_batches) +
+          (o.micro_batches == 1 ? " micro-batch" : " micro-batches") + ", recompute " + NameOf(o.recompute) +
+          (o.exact_sharding ? ", exact sharding" : "") + "\n";
+  text += "model: " + std::to_string(layout.segments.size()) + " segments, " + std::to_string(layout.ParameterCount()) +
+          " parameters in " + std::to_string(layout.units.size()) + " units\n";
+  const int64_t libraries = plan.price.peak_bytes[0] - plan.price.resident_bytes[0] - plan.price.arena_bytes[0];
+  text += "device memory: " + std::to_string(plan.price.resident_bytes[0]) + " bytes resident + " +
+          std::to_string(plan.price.arena_bytes[0]) + " arena + " + std::to_string(libraries) +
+          " libraries = " + std::to_string(plan.price.peak_bytes[0]) + " at the peak\n";
+  text += "predicted step: " + Millis(plan.price.step_seconds) + ", of it compute " +
+          Millis(plan.price.compute_seconds) + ", exposed communication " + Millis(plan.price.exposed_comm_seconds) +
+          "\n";
+  return text;
+}
+
+std::string Units(const ModelLayout& layout) {
+  Table table({"unit", "parameters", "elements", "a rank", "buckets", ""});
+  for (size_t u = 0; u < layout.units.size(); ++u) {
+    const ParamUnit& unit = layout.units[u];
+    table.Add({unit.name, std::to_string(unit.params.size()), std::to_string(unit.numel),
+               std::to_string(layout.ShardNumel(static_cast<int>(u))), std::to_string(unit.buckets.size()),
+               unit.persistent ? "persistent" : ""});
+  }
+  return table.str();
+}
+
+std::string Resident(const Plan& plan) {
+  Table table({"bytes", "part", "buffer"});
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.kind != BufferKind::resident) continue;
+    std::string name = buffer.name;
+    if (buffer.alias_of >= 0) name += " (in " + plan.buffers[buffer.alias_of].name + ")";
+    table.Add({std::to_string(buffer.bytes), buffer.whole ? "whole" : "shard", name});
+  }
+  return table.str();
+}
+
+std::string Arena(const Plan& plan) {
+  const std::vector<Lifetime> lifetimes = Lifetimes(plan);
+  std::vector<size_t> order;
+  for (size_t b = 0; b < plan.buffers.size(); ++b)
+    if (plan.buffers[b].kind != BufferKind::resident && lifetimes[b].first >= 0) order.push_back(b);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return lifetimes[a].first < lifetimes[b].first; });
+  Table table({"offset", "bytes", "alive", "buffer"});
+  for (size_t b : order) {
+    const Buffer& buffer = plan.buffers[b];
+    table.Add({std::to_string(buffer.offset), std::to_string(buffer.bytes),
+               std::to_string(lifetimes[b].first) + "-" + std::to_string(lifetimes[b].last), buffer.name});
+  }
+  return table.str();
+}
+
+/// "reads a, b; updates c; writes d"
+std::string Uses(const Plan& plan, const Action& action) {
+  std::string text;
+  for (const auto& [access, word] :
+       {std::pair{Access::read, "reads "}, {Access::update, "updates "}, {Access::write, "writes "}}) {
+    bool first = true;
+    for (const Use& use : action.uses) {
+      if (use.access != access) continue;
+      if (first) text += (text.empty() ? "" : "; ") + std::string(word);
+      text += (first ? "" : ", ") + plan.buffers[use.buffer].name;
+      first = false;
+    }
+  }
+  return text;
+}
+
+std::string Actions(const ModelLayout& layout, const Plan& plan) {
+  Table table({"#", "stream", "action", "waits", "sends", "operands"});
+  for (size_t a = 0; a < plan.actions.size(); ++a) {
+    const Action& action = plan.actions[a];
+    std::string name = Describe(layout, action);
+    if (action.accumulate) name += " +=";
+    if (action.all) name += " all";
+    std::string waits;
+    for (int wait : action.waits) waits += (waits.empty() ? "" : ",") + std::to_string(wait);
+    const std::string uses =
+        action.kind == ActionKind::release ? "drops " + plan.buffers[action.uses[0].buffer].name : Uses(plan, action);
+    table.Add({std::to_string(a), NameOf(action.stream), name, waits, action.bytes ? std::to_string(action.bytes) : "",
+               uses});
+  }
+  return table.str();
+}
+
+}  // namespace
+
+std::string Describe(const ModelLayout& layout, const Action& action) {
+  std::string text = NameOf(action.kind);
+  const bool of_unit = action.unit >= 0;
+  if (of_unit) text += " " + layout.units[action.unit].name;
+  if (!of_unit && action.segment >= 0) text += " " + layout.segments[action.segment].name;
+  if (action.kind == ActionKind::reduce) {
+    const bool tied = std::count_if(layout.slots.begin(), layout.slots.end(),
+                                    [&](const GradientSlot& slot) { return slot.unit == action.unit; }) > 1;
+    if (tied) text += " (" + layout.segments[layout.slots[action.slot].segment].name + ")";
+  }
+  if (action.bucket >= 0) text += " bucket " + std::to_string(action.bucket);
+  if (action.micro_batch >= 0) text += " mb" + std::to_string(action.micro_batch);
+  return text;
+}
+
+std::string Describe(const ModelLayout& layout, const Plan& plan, size_t index) {
+  return std::to_string(index) + " " + Describe(layout, plan.actions[index]);
+}
+
+std::string ToText(const ModelLayout& layout, const Plan& plan) {
+  return Header(layout, plan) + "\nunits (elements)\n" + Units(layout) + "\nresident buffers (bytes)\n" +
+         Resident(plan) + "\narena buffers (bytes; alive: first and last action)\n" + Arena(plan) +
+         "\nactions (sends: bytes that this rank sends)\n" + Actions(layout, plan);
+}
+
+}  // namespace ds
