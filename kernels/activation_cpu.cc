@@ -18,14 +18,24 @@ constexpr double kInverseSqrt2Pi = std::numbers::inv_sqrtpi * kSqrtHalf;        
 constexpr double kSqrt2OverPi = std::numbers::inv_sqrtpi * std::numbers::sqrt2;  // sqrt(2 / pi)
 constexpr double kCubic = 0.044715;
 
+template <class A>
+A Sigmoid(A x) {
+  return A(1) / (A(1) + detail::Exp(-x));
+}
+
+/// The argument of the tanh in GPT-2's approximation, doubled: (1 + tanh(u)) / 2 is sigmoid(2 u), which keeps its
+/// relative precision for negative u.
+template <class A>
+A TwiceTanhArgument(A x) {
+  return A(2 * kSqrt2OverPi) * (x + A(kCubic) * x * x * x);
+}
+
 template <GeluKind kind, class A>
 A Gelu(A x) {
-  if constexpr (kind == GeluKind::exact) {
+  if constexpr (kind == GeluKind::exact)
     return A(0.5) * x * (A(1) + detail::Erf(x * A(kSqrtHalf)));
-  } else {
-    const A u = A(kSqrt2OverPi) * (x + A(kCubic) * x * x * x);
-    return A(0.5) * x * (A(1) + detail::Tanh(u));
-  }
+  else
+    return x * Sigmoid(TwiceTanhArgument(x));
 }
 
 template <GeluKind kind, class A>
@@ -34,18 +44,12 @@ A GeluDerivative(A x) {
     const A density = A(kInverseSqrt2Pi) * detail::Exp(A(-0.5) * x * x);
     return A(0.5) * (A(1) + detail::Erf(x * A(kSqrtHalf))) + x * density;
   } else {
-    // Beyond 9 the derivative is 0 or 1; without the bound x^3 * (1 - tanh^2) would be infinity times zero.
+    // Beyond 9 the derivative is 0 or 1 in fp32 and within 1e-60 of them; unbounded, 0 times infinity would appear.
     const A bounded = x > A(9) ? A(9) : (x < A(-9) ? A(-9) : x);
-    const A square = bounded * bounded;
-    const A t = detail::Tanh(A(kSqrt2OverPi) * (bounded + A(kCubic) * square * bounded));
-    const A du = A(kSqrt2OverPi) * (A(1) + A(3 * kCubic) * square);
-    return A(0.5) * (A(1) + t) + A(0.5) * bounded * (A(1) - t * t) * du;
+    const A s = Sigmoid(TwiceTanhArgument(bounded));
+    const A slope = A(2 * kSqrt2OverPi) * (A(1) + A(3 * kCubic) * bounded * bounded);
+    return s + bounded * s * (A(1) - s) * slope;
   }
-}
-
-template <class A>
-A Sigmoid(A x) {
-  return A(1) / (A(1) + detail::Exp(-x));
 }
 
 template <GeluKind kind, class T>

@@ -35,21 +35,6 @@ inline float Exp(float x) {
 }
 inline double Exp(double x) { return std::exp(x); }
 
-/// tanh(x), at most 2 ulp.
-inline float Tanh(float x) {
-  const float t = std::fabs(x);
-  const float s = x * x;
-  float p = -0x1.75e1a8p-8f;
-  p = std::fma(p, s, 0x1.522692p-6f);
-  p = std::fma(p, s, -0x1.b83c58p-5f);
-  p = std::fma(p, s, 0x1.110726p-3f);
-  p = std::fma(p, s, -0x1.555532p-2f);
-  const float small = std::fma(p * s, x, x);
-  const float large = std::copysign(1.0f - 2.0f / (Exp(t + t) + 1.0f), x);
-  return t < 0.625f ? small : large;
-}
-inline double Tanh(double x) { return std::tanh(x); }
-
 /// erf(x), at most 2 ulp.
 inline float Erf(float x) {
   const float t = std::fabs(x) > 4.0f ? 4.0f : std::fabs(x);  // erf(4) rounds to 1
