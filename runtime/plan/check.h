@@ -17,7 +17,8 @@ namespace ds {
 std::vector<std::string> CheckPlan(const ModelLayout& layout, const Plan& plan);
 
 /// Faults across ranks: communicators whose ranks would not issue the same collectives in the same order, or orders
-/// that deadlock. `plans` are those of ranks 0..n-1.
+/// that deadlock. `plans` are those of ranks 0..n-1; ranks whose plans are equal count once, so for thousands of ranks
+/// one plan of each distinct role is enough.
 std::vector<std::string> CheckRanks(const ModelLayout& layout, const std::vector<Plan>& plans);
 
 }  // namespace ds

@@ -1,5 +1,4 @@
 // Refuses a job whose plan does not fit, with the numbers and with the nearest changes that would.
-#include <cstdio>
 #include <optional>
 
 #include "runtime/base/error.h"
@@ -8,16 +7,6 @@
 
 namespace ds {
 namespace {
-
-std::string Bytes(int64_t bytes) {
-  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  double value = static_cast<double>(bytes);
-  int unit = 0;
-  while (value >= 1024 && unit < 5) value /= 1024, ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text;
-}
 
 /// A CPU's device memory is its host's: both limits bound the sum of the two tiers.
 int64_t Needed(const Price& price) {
@@ -45,7 +34,7 @@ std::string Numbers(const Plan& plan) {
   const MemoryBreakdown m = BreakDown(plan, Tier::device, Machine{});
   std::string text;
   auto row = [&](const char* name, int64_t bytes) {
-    if (bytes > 0) text += std::string("\n  ") + name + " " + Bytes(bytes);
+    if (bytes > 0) text += std::string("\n  ") + name + " " + FormatBytes(bytes);
   };
   row("parameters          ", m.working);
   row("fp32 master         ", m.master);
@@ -103,7 +92,7 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
   std::vector<std::string> remedies;
   auto attempt = [&](const Change& change) {
     const std::optional<int64_t> needed = Fits(change, options, limit);
-    if (needed) remedies.push_back(change.text + " (needs " + Bytes(*needed) + ")");
+    if (needed) remedies.push_back(change.text + " (needs " + FormatBytes(*needed) + ")");
     return needed.has_value();
   };
   if (options.ranks > 1)
@@ -130,8 +119,8 @@ void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan,
   const Limit limit = TightestLimit(spec, available_bytes);
   const int64_t needed = Needed(plan.price);
   if (needed <= limit.bytes) return;
-  std::string message = "the plan does not fit: a rank needs " + Bytes(needed) + " and " + limit.name + " is " +
-                        Bytes(limit.bytes) + ". Of a model of " + std::to_string(layout.ParameterCount()) +
+  std::string message = "the plan does not fit: a rank needs " + FormatBytes(needed) + " and " + limit.name + " is " +
+                        FormatBytes(limit.bytes) + ". Of a model of " + std::to_string(layout.ParameterCount()) +
                         " parameters on " + std::to_string(layout.ranks) + " rank(s), ZeRO stage " +
                         std::to_string(plan.options.stage) + ":" + Numbers(plan);
   const std::vector<std::string> remedies = Remedies(spec, plan.options, limit.bytes);

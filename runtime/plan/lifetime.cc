@@ -1,6 +1,13 @@
 #include "runtime/plan/lifetime.h"
 
+#include <algorithm>
+
 namespace ds {
+namespace {
+
+constexpr int kOverlappedPasses = 3;  // Recompute, BackwardInput and BackwardWeight of one segment
+
+}  // namespace
 
 std::vector<Lifetime> Lifetimes(const Plan& plan) {
   std::vector<Lifetime> lifetimes(plan.buffers.size());
@@ -12,11 +19,15 @@ std::vector<Lifetime> Lifetimes(const Plan& plan) {
       life.last = a;
     }
   }
-  std::vector<int> next_backward(n + 1, n - 1);  // of a position: the next BackwardWeight at or after it
-  for (int a = n; a-- > 0;)
-    next_backward[a] = plan.actions[a].kind == ActionKind::backward_weight ? a : next_backward[a + 1];
-  for (Lifetime& life : lifetimes)
-    if (life.last >= 0 && plan.actions[life.last].stream != StreamKind::compute) life.last = next_backward[life.last];
+  std::vector<int> passes;  // actions of segments on the compute stream
+  for (int a = 0; a < n; ++a)
+    if (plan.actions[a].kind <= ActionKind::backward_weight) passes.push_back(a);
+  for (Lifetime& life : lifetimes) {
+    if (life.last < 0 || plan.actions[life.last].stream == StreamKind::compute) continue;
+    const auto next = std::upper_bound(passes.begin(), passes.end(), life.last);
+    const auto end = next + std::min<std::ptrdiff_t>(kOverlappedPasses, passes.end() - next);
+    life.last = end == passes.begin() ? life.last : std::max(life.last, *(end - 1));
+  }
   return lifetimes;
 }
 

@@ -13,8 +13,8 @@ struct Lifetime {
 };
 
 /// Lifetimes of all buffers; of resident ones too (they play no part in the arena). A buffer whose last use is on
-/// another stream than compute stays alive until the next segment's backward is done: handed out at once, its memory
-/// would make that backward wait for the transfer that it is meant to run beside.
+/// another stream than compute stays alive for the next three passes of segments, a backward: handed out at once, its
+/// memory would make that backward wait for the transfer that it is meant to run beside.
 std::vector<Lifetime> Lifetimes(const Plan& plan);
 
 }  // namespace ds

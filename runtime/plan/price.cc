@@ -1,6 +1,7 @@
 #include "runtime/plan/price.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "runtime/plan/lifetime.h"
 #include "runtime/plan/memory_map.h"
@@ -143,6 +144,16 @@ MemoryBreakdown BreakDown(const Plan& plan, Tier tier, const Machine& machine) {
   total.gaps = plan.arena_bytes[static_cast<int>(tier)] - most;
   if (tier == Tier::device) total.libraries = machine.library_bytes;
   return total;
+}
+
+std::string FormatBytes(int64_t bytes) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 5) value /= 1024, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
 }
 
 }  // namespace ds

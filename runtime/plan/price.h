@@ -5,6 +5,8 @@
 // bytes, a collective its latency and the bytes that this rank sends.
 #pragma once
 
+#include <string>
+
 #include "runtime/plan/plan.h"
 
 namespace ds {
@@ -36,5 +38,8 @@ struct MemoryBreakdown {
   int64_t libraries = 0;
 };
 MemoryBreakdown BreakDown(const Plan& plan, Tier tier, const Machine& machine);
+
+/// "512 B", "1.5 GiB".
+std::string FormatBytes(int64_t bytes);
 
 }  // namespace ds

@@ -5,6 +5,7 @@
 #include "runtime/plan/lifetime.h"
 #include "runtime/plan/passes.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/price.h"
 
 namespace ds {
 namespace {
@@ -72,7 +73,8 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
   const int64_t libraries = plan.price.peak_bytes[0] - plan.price.resident_bytes[0] - plan.price.arena_bytes[0];
   text += "device memory: " + std::to_string(plan.price.resident_bytes[0]) + " bytes resident + " +
           std::to_string(plan.price.arena_bytes[0]) + " arena + " + std::to_string(libraries) +
-          " libraries = " + std::to_string(plan.price.peak_bytes[0]) + " at the peak\n";
+          " libraries = " + std::to_string(plan.price.peak_bytes[0]) + " at the peak (" +
+          FormatBytes(plan.price.peak_bytes[0]) + ")\n";
   text += "predicted step: " + Millis(plan.price.step_seconds) + ", of it compute " +
           Millis(plan.price.compute_seconds) + ", exposed communication " + Millis(plan.price.exposed_comm_seconds) +
           "\n";
@@ -117,14 +119,14 @@ std::string Arena(const Plan& plan) {
   return table.str();
 }
 
-/// "reads a, b; updates c; writes d"
+/// "reads a, b; updates c; writes d". Scratch and workspace, which the list of buffers names, are left out.
 std::string Uses(const Plan& plan, const Action& action) {
   std::string text;
   for (const auto& [access, word] :
        {std::pair{Access::read, "reads "}, {Access::update, "updates "}, {Access::write, "writes "}}) {
     bool first = true;
     for (const Use& use : action.uses) {
-      if (use.access != access) continue;
+      if (use.access != access || use.operand == Operand::scratch || use.operand == Operand::workspace) continue;
       if (first) text += (text.empty() ? "" : "; ") + std::string(word);
       text += (first ? "" : ", ") + plan.buffers[use.buffer].name;
       first = false;

@@ -1,8 +1,10 @@
-// Promise: the planner's plans pass the checker for any layout, stage and budget.
+// Promises: bytes a rank keeps and sends follow the stages' formulas exactly; plans of real sizes can be made.
 #include "runtime/plan/plan.h"
 
-#include "runtime/base/error.h"
+#include <map>
+
 #include "runtime/plan/check.h"
+#include "runtime/plan/price.h"
 #include "test/catch.h"
 #include "test/plan/models.h"
 
@@ -10,28 +12,182 @@ namespace ds {
 namespace {
 using namespace test;
 
-TEST_CASE("every stage plans") {
-  const int stage = GENERATE(0, 1, 2, 3);
-  const auto recompute = GENERATE(RecomputeMode::none, RecomputeMode::attention, RecomputeMode::full);
-  const int ranks = GENERATE(1, 2, 3);
-  const DType compute = GENERATE(DType::f32, DType::bf16, DType::f64);
-  const bool exact = GENERATE(false, true);
-  const bool training = GENERATE(true, false);
-  CAPTURE(stage, ranks, exact, training);
-  PlanOptions o;
-  o.ranks = ranks;
-  o.stage = stage;
-  o.recompute = recompute;
-  o.compute = compute;
-  o.micro_batches = 2;
-  o.exact_sharding = exact;
-  o.training = training;
-  for (const ModelConfig& model : {TinyGpt(), TinyLlama()}) {
-    const ModelLayout layout = TinyLayout(model, SmallZero(stage), ranks, compute);
-    const Plan plan = BuildPlan(layout, o);
-    CHECK(CheckRanks(layout, std::vector<Plan>(static_cast<size_t>(ranks), plan)).empty());
-    CHECK(!ToText(layout, plan).empty());
+struct Sizes {
+  int64_t all = 0, persistent = 0, tied = 0;  // elements, padded
+};
+
+Sizes SizesOf(const ModelLayout& layout) {
+  Sizes sizes;
+  for (const ParamUnit& unit : layout.units) {
+    sizes.all += unit.numel;
+    if (unit.persistent) sizes.persistent += unit.numel;
   }
+  if (layout.segments.back().tied) sizes.tied = layout.units[0].numel;
+  return sizes;
+}
+
+std::map<StateKind, int64_t> ResidentBytes(const Plan& plan) {
+  std::map<StateKind, int64_t> bytes;
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.kind == BufferKind::resident) bytes[buffer.state] += buffer.bytes;
+  return bytes;
+}
+
+TEST_CASE("resident bytes follow the formulas of each stage") {
+  const int stage = GENERATE(0, 1, 2, 3);
+  const int n = GENERATE(1, 2, 4);
+  const DType compute = GENERATE(DType::f32, DType::bf16);
+  const ModelConfig model = GENERATE(TinyGpt(), TinyLlama());
+  CAPTURE(stage, n, NameOf(compute));
+  const ModelLayout layout = TinyLayout(model, SmallZero(stage), n, compute);
+  PlanOptions o;
+  o.stage = stage;
+  o.ranks = n;
+  o.compute = compute;
+  o.micro_batches = 3;
+  const Plan plan = BuildPlan(layout, o);
+  const Sizes p = SizesOf(layout);
+  auto bytes = ResidentBytes(plan);
+
+  const int64_t working = compute == DType::f32 ? 4 : 2;
+  const int64_t gradients = p.all + p.tied;  // a tied table has two
+  const int64_t optimizer = stage == 0 ? p.all : p.all / n;
+  CHECK(bytes[StateKind::working] == working * (stage < 3 ? p.all : p.persistent + (p.all - p.persistent) / n));
+  CHECK(bytes[StateKind::master] == (compute == DType::f32 ? 0 : 4 * optimizer));
+  CHECK(bytes[StateKind::moment1] == 4 * optimizer);
+  CHECK(bytes[StateKind::moment2] == 4 * optimizer);
+  CHECK(bytes[StateKind::gradient] == 4 * (stage < 2 ? gradients : gradients / n));
+
+  int64_t total = 0;
+  for (const auto& [state, b] : bytes) total += b;
+  CHECK(plan.price.resident_bytes[0] == total);
+  CHECK(plan.price.peak_bytes[0] == total + plan.arena_bytes[0] + Machine{}.library_bytes);
+  CHECK(plan.price.peak_bytes[1] == 0);
+}
+
+TEST_CASE("an optimizer without moments keeps none") {
+  const int moments = GENERATE(0, 1, 2);
+  const ModelLayout layout = TinyLayout(TinyGpt(), SmallZero(2), 2);
+  PlanOptions o;
+  o.stage = o.ranks = 2;
+  o.moments = moments;
+  auto bytes = ResidentBytes(BuildPlan(layout, o));
+  CHECK((bytes[StateKind::moment1] > 0) == (moments > 0));
+  CHECK((bytes[StateKind::moment2] > 0) == (moments > 1));
+}
+
+TEST_CASE("the bytes that a rank sends follow the formulas of each stage") {
+  const int stage = GENERATE(0, 1, 2, 3);
+  const bool exact = GENERATE(false, true);
+  const int n = 4, m = 3;
+  CAPTURE(stage, exact);
+  const ModelLayout layout = TinyLayout(TinyGpt(), SmallZero(stage), n);
+  PlanOptions o;
+  o.stage = stage;
+  o.ranks = n;
+  o.micro_batches = m;
+  o.exact_sharding = exact;
+  const Plan plan = BuildPlan(layout, o);
+  std::map<ActionKind, int64_t> sent;
+  for (const Action& action : plan.actions) sent[action.kind] += action.bytes;
+
+  const Sizes p = SizesOf(layout);
+  const int64_t ring = 4 * (n - 1);  // f32, of a shard
+  const int64_t gradients = (p.all + p.tied) / n, reductions = stage >= 2 || exact ? m : 1;
+  CHECK(sent[ActionKind::reduce] == ring * gradients * (reductions + (stage == 0 ? 1 : 0)));
+  // ZeRO-3 within its default budgets gathers every sharded unit once a step.
+  const int64_t gathered = stage == 0 ? 0 : stage < 3 ? p.all : p.persistent + (p.all - p.persistent);
+  CHECK(sent[ActionKind::gather] == ring * gathered / n);
+}
+
+TEST_CASE("exact sharding gives stages 0 and 1 the reductions of stage 2") {
+  const int stage = GENERATE(0, 1);
+  const ModelLayout layout = TinyLayout(TinyGpt(), SmallZero(stage), 2);
+  PlanOptions o;
+  o.ranks = 2;
+  o.micro_batches = 2;
+  auto reductions = [&](int s, bool exact) {
+    o.stage = s;
+    o.exact_sharding = exact;
+    std::vector<std::string> names;
+    for (const Action& action : BuildPlan(layout, o).actions)
+      if (action.kind == ActionKind::reduce)
+        names.push_back(Describe(layout, action) + (action.accumulate ? " accumulates" : ""));
+    return names;
+  };
+  CHECK(reductions(stage, true) == reductions(2, false));
+  CHECK(reductions(stage, false).size() * 2 == reductions(2, false).size());
+}
+
+TEST_CASE("recomputation keeps the inputs of its segments alone") {
+  const ModelLayout layout = TinyLayout(TinyGpt(6), SmallZero(2), 2);
+  PlanOptions o;
+  o.stage = o.ranks = 2;
+  auto arena = [&](RecomputeMode mode) {
+    o.recompute = mode;
+    return BuildPlan(layout, o).arena_bytes[0];
+  };
+  const int64_t none = arena(RecomputeMode::none), attention = arena(RecomputeMode::attention),
+                full = arena(RecomputeMode::full);
+  const int64_t saved_attention = LayOut(layout.segments[1].saved), saved_mlp = LayOut(layout.segments[2].saved);
+  CHECK(attention <= none - 5 * saved_attention);
+  CHECK(full <= attention - 4 * saved_mlp);
+}
+
+TEST_CASE("a forward-only plan runs in the memory of a few segments") {
+  const ModelLayout layout = TinyLayout(TinyGpt(12), SmallZero(0), 1);
+  PlanOptions o;
+  o.training = false;
+  const Plan plan = BuildPlan(layout, o);
+  CHECK(plan.actions.size() == layout.segments.size());
+  const SegmentSpec &mlp = layout.segments[2], &head = layout.segments.back();
+  const int64_t mlp_bytes = LayOut(mlp.saved) + mlp.forward_scratch,
+                head_bytes = LayOut(head.saved) + head.forward_scratch;
+  CHECK(plan.arena_bytes[0] <= 2 * LayOut(mlp.output) + std::max(mlp_bytes, head_bytes));
+}
+
+TEST_CASE("a model of 7B parameters is planned, checked and priced") {
+  ModelConfig m;
+  m.layers = 32;
+  m.hidden = 4096;
+  m.heads = 32;
+  m.kv_heads = 8;
+  m.ffn = 14336;
+  m.vocabulary = 32000;
+  m.max_positions = 4096;
+  m.norm = Norm::rms_norm;
+  m.position = PositionKind::rope;
+  m.activation = Activation::swiglu;
+  m.bias = m.qkv_bias = m.tied_head = false;
+  ZeroConfig zero;
+  zero.stage = 3;
+  const ModelLayout layout = BuildLayout(BuildSegments(m, DType::bf16, {1, 4096}), zero, 64);
+  CHECK(layout.ParameterCount() == 7'241'732'096);  // Mistral-7B
+  PlanOptions o;
+  o.stage = 3;
+  o.ranks = 64;
+  o.compute = DType::bf16;
+  o.micro_batches = 8;
+  o.recompute = RecomputeMode::full;
+  const Plan plan = BuildPlan(layout, o);
+  CHECK(CheckRanks(layout, std::vector<Plan>(8, plan)).empty());
+  CHECK(plan.price.step_seconds > plan.price.compute_seconds);
+  CHECK(plan.price.exposed_comm_seconds > 0);
+}
+
+TEST_CASE("one rank exposes no communication") {
+  const ModelLayout layout = TinyLayout(TinyGpt(), SmallZero(0), 1);
+  Machine machine;
+  machine.memory_bytes = 1e30;
+  const Plan plan = BuildPlan(layout, {});
+  double flops = 0;
+  for (const Action& action : plan.actions) {
+    flops += action.flops;
+    CHECK(action.bytes == 0);
+  }
+  const Price price = PriceOf(layout, plan, machine);
+  CHECK(price.compute_seconds == Approx(flops / machine.flops_f32));
+  CHECK(price.step_seconds == Approx(price.compute_seconds));
 }
 
 }  // namespace

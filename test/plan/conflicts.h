@@ -1,0 +1,62 @@
+// The slow twin of the planner's memory map: every pair of uses compared byte for byte, order by full reachability.
+#pragma once
+
+#include <vector>
+
+#include "runtime/plan/plan.h"
+
+namespace ds::test {
+
+inline bool SharesMemory(const Plan& plan, int a, int b) {
+  const Buffer &x = plan.buffers[static_cast<size_t>(a)], &y = plan.buffers[static_cast<size_t>(b)];
+  if ((x.kind == BufferKind::resident) != (y.kind == BufferKind::resident)) return false;
+  if (x.kind == BufferKind::resident) return (x.alias_of >= 0 ? x.alias_of : a) == (y.alias_of >= 0 ? y.alias_of : b);
+  return x.tier == y.tier && x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
+}
+
+/// Whether the two actions use common memory and one of them writes it.
+inline bool Conflict(const Plan& plan, const Action& a, const Action& b) {
+  for (const Use& x : a.uses)
+    for (const Use& y : b.uses)
+      if ((x.access != Access::read || y.access != Access::read) && SharesMemory(plan, x.buffer, y.buffer)) return true;
+  return false;
+}
+
+/// reach[i][j]: action j is done before action i starts, by streams and waits.
+inline std::vector<std::vector<bool>> Reachability(const Plan& plan) {
+  const size_t n = plan.actions.size();
+  std::vector<std::vector<bool>> reach(n, std::vector<bool>(n, false));
+  int last[3] = {-1, -1, -1};
+  for (size_t i = 0; i < n; ++i) {
+    auto add = [&](int j) {
+      if (j < 0) return;
+      for (size_t k = 0; k < n; ++k) reach[i][k] = reach[i][k] || reach[static_cast<size_t>(j)][k];
+      reach[i][static_cast<size_t>(j)] = true;
+    };
+    int& before = last[static_cast<int>(plan.actions[i].stream)];
+    add(before);
+    for (int wait : plan.actions[i].waits) add(wait);
+    before = static_cast<int>(i);
+  }
+  return reach;
+}
+
+/// `plan` with its actions in another order: `order[k]` is the old index of the new action k. Waits follow their
+/// actions; those on actions that are gone are gone.
+inline Plan Reordered(const Plan& plan, const std::vector<size_t>& order) {
+  std::vector<int> at(plan.actions.size(), -1);
+  for (size_t k = 0; k < order.size(); ++k) at[order[k]] = static_cast<int>(k);
+  Plan result = plan;
+  result.actions.clear();
+  for (size_t old : order) {
+    Action action = plan.actions[old];
+    std::vector<int> waits;
+    for (int wait : action.waits)
+      if (at[static_cast<size_t>(wait)] >= 0) waits.push_back(at[static_cast<size_t>(wait)]);
+    action.waits = waits;
+    result.actions.push_back(std::move(action));
+  }
+  return result;
+}
+
+}  // namespace ds::test

@@ -1,0 +1,100 @@
+// Promise: a job that does not fit is refused before it starts, with the numbers and with changes that really fit.
+#include "runtime/base/error.h"
+#include "test/catch.h"
+#include "test/plan/models.h"
+
+namespace ds {
+namespace {
+using namespace test;
+
+JobSpec Job() {
+  JobSpec spec;
+  spec.model = TinyGpt(4);
+  spec.model.hidden = 256;
+  spec.model.ffn = 1024;
+  spec.model.max_positions = 128;
+  spec.data.sequence_length = 128;
+  spec.batch = {64, 16, 2};
+  return spec;
+}
+
+int64_t Need(const JobSpec& spec, int ranks) {
+  return BuildPlan(LayoutOf(spec, ranks), PlanOptionsOf(spec, 0, ranks)).price.peak_bytes[0];
+}
+
+std::string Refusal(const JobSpec& spec, int ranks, int64_t available = 0) {
+  const ModelLayout layout = LayoutOf(spec, ranks);
+  try {
+    CheckFits(spec, layout, BuildPlan(layout, PlanOptionsOf(spec, 0, ranks)), available);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("a plan that fits is accepted, one byte less is refused") {
+  JobSpec spec = Job();
+  const int64_t need = Need(spec, 2);
+  spec.memory.device_limit = need;
+  CHECK(Refusal(spec, 2).empty());
+  spec.memory.device_limit = need - 1;
+  CHECK(Has(Refusal(spec, 2), "memory.device_limit"));
+  spec.memory.device_limit.reset();
+  CHECK(Refusal(spec, 2, need).empty());
+  CHECK(Has(Refusal(spec, 2, need - 1), "the memory that the node has"));
+  spec.memory.host_limit = need - 1;
+  CHECK(Has(Refusal(spec, 2), "memory.host_limit"));
+}
+
+TEST_CASE("the refusal names the numbers and the nearest changes that fit") {
+  JobSpec spec = Job();
+  spec.memory.device_limit = Need(spec, 2) - 1;
+  const std::string text = Refusal(spec, 2);
+  INFO(text);
+  for (const char* part :
+       {"parameters", "optimizer moments", "gradients", "activations", "libraries", "zero_optimization.stage: 1 (needs",
+        "training.recompute: attention (needs", "train_micro_batch_size_per_gpu: 8 (needs"})
+    CHECK(Has(text, part));
+}
+
+TEST_CASE("suggested changes fit, and changes that do not are not suggested") {
+  JobSpec smaller = Job();
+  smaller.batch = {64, 2, 16};
+  JobSpec spec = Job();
+  spec.memory.device_limit = Need(smaller, 2);
+  const std::string text = Refusal(spec, 2);
+  INFO(text);
+  CHECK(Has(text, "train_micro_batch_size_per_gpu: 2 (needs"));
+  CHECK(!Has(text, "zero_optimization.stage"));
+}
+
+TEST_CASE("what fits nowhere says so") {
+  JobSpec spec = Job();
+  spec.memory.device_limit = 1 << 20;
+  CHECK(Has(Refusal(spec, 2), "use more ranks, a smaller model or a shorter sequence"));
+}
+
+TEST_CASE("the job's settings reach the plan") {
+  JobSpec spec = Job();
+  spec.zero.stage = 3;
+  spec.zero.max_live_parameters = 7;
+  spec.training.recompute = RecomputeMode::full;
+  spec.precision = Precision::bf16;
+  spec.optimizer.kind = OptimizerKind::sgd;
+  const PlanOptions o = PlanOptionsOf(spec, 1, 4);
+  CHECK(o.rank == 1);
+  CHECK(o.ranks == 4);
+  CHECK(o.stage == 3);
+  CHECK(o.micro_batches == 2);
+  CHECK(o.max_live_parameters == 7);
+  CHECK(o.recompute == RecomputeMode::full);
+  CHECK(o.compute == DType::bf16);
+  CHECK(o.moments == 0);
+  spec.optimizer.momentum = 0.9;
+  CHECK(PlanOptionsOf(spec, 0, 1).moments == 1);
+}
+
+}  // namespace
+}  // namespace ds

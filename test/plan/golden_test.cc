@@ -1,0 +1,63 @@
+// Promise: a plan reads as text, and changes only when somebody means it to. After a change that is meant, read
+//   DS_UPDATE_GOLDEN=1 build/bin/test-plan '[golden]' && git diff test/plan/golden
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/base/file.h"
+#include "test/catch.h"
+#include "test/plan/models.h"
+
+namespace ds {
+namespace {
+using namespace test;
+
+/// Rank 0 of two ranks, two micro-batches, a model of two layers.
+PlanOptions Options(int stage) {
+  PlanOptions o;
+  o.ranks = 2;
+  o.stage = stage;
+  o.micro_batches = 2;
+  return o;
+}
+
+void CheckGolden(const std::string& name, const ModelConfig& model, const PlanOptions& options) {
+  ZeroConfig zero = SmallZero(options.stage);
+  zero.reduce_bucket_size = 16384;
+  const ModelLayout layout = TinyLayout(model, zero, options.ranks, options.compute);
+  const std::string text = ToText(layout, BuildPlan(layout, options));
+  const std::filesystem::path path = std::string(DS_SOURCE_DIR) + "/test/plan/golden/" + name + ".txt";
+  if (std::getenv("DS_UPDATE_GOLDEN")) WriteFileAtomically(path, text);
+  INFO("differs from " << path << "; if that is meant: DS_UPDATE_GOLDEN=1 build/bin/test-plan '[golden]'");
+  REQUIRE(std::filesystem::exists(path));
+  CHECK(ReadFile(path) == text);
+}
+
+TEST_CASE("plans print as the golden texts", "[golden]") {
+  CheckGolden("stage0", TinyGpt(), Options(0));
+  CheckGolden("stage1", TinyGpt(), Options(1));
+  CheckGolden("stage2", TinyGpt(), Options(2));
+  CheckGolden("stage3", TinyGpt(), Options(3));
+
+  PlanOptions exact = Options(0);
+  exact.exact_sharding = true;
+  CheckGolden("stage0-exact", TinyGpt(), exact);
+
+  PlanOptions recompute = Options(2);
+  recompute.recompute = RecomputeMode::full;
+  recompute.compute = DType::bf16;
+  CheckGolden("stage2-recompute-bf16", TinyLlama(), recompute);
+
+  PlanOptions tight = Options(3);  // two segments' parameters at a time, none kept for the backward
+  tight.max_live_parameters = 60'000;
+  tight.micro_batches = 1;
+  CheckGolden("stage3-tight", TinyGpt(), tight);
+
+  PlanOptions forward = Options(3);
+  forward.training = false;
+  forward.micro_batches = 1;
+  CheckGolden("stage3-forward", TinyGpt(), forward);
+}
+
+}  // namespace
+}  // namespace ds

@@ -1,0 +1,151 @@
+// Promise: plans drawn over models, layouts, stages and budgets pass the checker, keep their budgets, and order every
+// conflict. BuildPlan itself throws when CheckPlan finds fault.
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "runtime/plan/check.h"
+#include "runtime/plan/lifetime.h"
+#include "runtime/plan/passes.h"
+#include "test/catch.h"
+#include "test/plan/conflicts.h"
+#include "test/plan/models.h"
+
+namespace ds {
+namespace {
+using namespace test;
+
+struct Drawn {
+  ModelLayout layout;
+  PlanOptions options;
+};
+
+template <class T>
+T Pick(std::mt19937& random, std::initializer_list<T> values) {
+  return values.begin()[random() % values.size()];
+}
+
+Drawn Draw(uint32_t seed) {
+  std::mt19937 random(seed);
+  ModelConfig model = random() % 2 ? TinyGpt() : TinyLlama();
+  model.layers = Pick<int64_t>(random, {1, 2, 3, 5});
+  model.dropout = Pick(random, {0.0, 0.1});
+  model.tied_head = random() % 2;
+  ZeroConfig zero;
+  zero.stage = Pick(random, {0, 1, 2, 3, 3, 3});
+  zero.reduce_bucket_size = Pick<int64_t>(random, {1, 7000, 20000, 500'000'000});
+  zero.allgather_bucket_size = Pick<int64_t>(random, {9000, 500'000'000});
+  zero.param_persistence_threshold = Pick<int64_t>(random, {0, 100, 5000, 1'000'000});
+  zero.model_persistence_threshold = Pick<int64_t>(random, {0, 20000, INT64_MAX});
+  Drawn drawn;
+  PlanOptions& o = drawn.options;
+  o.ranks = Pick(random, {1, 2, 3, 8});
+  o.stage = zero.stage;
+  o.compute = Pick(random, {DType::f32, DType::bf16, DType::f64});
+  o.micro_batches = Pick<int64_t>(random, {1, 2, 3});
+  o.recompute = Pick(random, {RecomputeMode::none, RecomputeMode::attention, RecomputeMode::full});
+  o.exact_sharding = random() % 2;
+  o.moments = static_cast<int>(random() % 3);
+  o.prefetch_bucket_size = Pick<int64_t>(random, {0, 20000, 40000, 50'000'000});
+  o.max_live_parameters = Pick<int64_t>(random, {0, 30000, 50000, 80000, 150000, 1'000'000'000});
+  o.max_reuse_distance = Pick<int64_t>(random, {0, 40000, 100000, 1'000'000'000});
+  o.training = random() % 5 != 0;
+  const MicroBatchShape shape{Pick<int64_t>(random, {1, 2, 5}), Pick<int64_t>(random, {7, 16})};
+  drawn.layout = BuildLayout(BuildSegments(model, o.compute, shape), zero, o.ranks);
+  return drawn;
+}
+
+/// The last action that uses each buffer.
+std::vector<int> LastUses(const Plan& plan) {
+  std::vector<int> last(plan.buffers.size(), -1);
+  for (size_t a = 0; a < plan.actions.size(); ++a)
+    for (const Use& use : plan.actions[a].uses) last[static_cast<size_t>(use.buffer)] = static_cast<int>(a);
+  return last;
+}
+
+void CheckArena(const Plan& plan) {
+  const std::vector<Lifetime> lifetimes = Lifetimes(plan);
+  const std::vector<int> last = LastUses(plan);
+  for (size_t a = 0; a < plan.buffers.size(); ++a) {
+    const Buffer& x = plan.buffers[a];
+    if (x.kind == BufferKind::resident) continue;
+    REQUIRE(lifetimes[a].first >= 0);
+    REQUIRE(lifetimes[a].last >= last[a]);
+    REQUIRE(x.offset % 64 == 0);
+    for (size_t b = 0; b < a; ++b) {
+      if (plan.buffers[b].kind == BufferKind::resident) continue;
+      const bool together = lifetimes[a].first <= lifetimes[b].last && lifetimes[b].first <= lifetimes[a].last;
+      if (together) REQUIRE(!SharesMemory(plan, static_cast<int>(a), static_cast<int>(b)));
+    }
+  }
+}
+
+void CheckOrderedByBruteForce(const Plan& plan) {
+  const auto reach = Reachability(plan);
+  for (size_t i = 0; i < plan.actions.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (!reach[i][j] && Conflict(plan, plan.actions[i], plan.actions[j])) FAIL("unordered: " << j << " and " << i);
+}
+
+/// Elements that the action reads of units that are gathered.
+int64_t SingleNeed(const Plan& plan, const Action& action) {
+  int64_t need = 0;
+  for (const Use& use : action.uses)
+    if (use.operand == Operand::params && plan.buffers[static_cast<size_t>(use.buffer)].kind == BufferKind::gathered)
+      need += plan.buffers[static_cast<size_t>(use.buffer)].numel;
+  return need;
+}
+
+void CheckBudgets(const ModelLayout& layout, const Plan& plan) {
+  const PlanOptions& o = plan.options;
+  int64_t most_needed = 0;
+  for (const Action& action : plan.actions) most_needed = std::max(most_needed, SingleNeed(plan, action));
+
+  std::map<int, size_t> last_read;  // live gathered buffers: 0 before their first use, then 1 + the last reader
+  std::vector<int64_t> read_before{0};
+  int64_t live = 0;
+  for (const Action& action : plan.actions) {
+    const Use* whole = action.Find(Operand::whole);
+    if (action.kind == ActionKind::gather &&
+        plan.buffers[static_cast<size_t>(whole->buffer)].kind == BufferKind::gathered) {
+      if (last_read.try_emplace(whole->buffer, 0).second) live += layout.units[static_cast<size_t>(action.unit)].numel;
+      CHECK(live <= std::max(o.max_live_parameters, most_needed));
+    }
+    if (action.kind == ActionKind::release) {
+      REQUIRE(last_read.erase(whole->buffer) == 1);
+      live -= layout.units[static_cast<size_t>(action.unit)].numel;
+    }
+    if (SingleNeed(plan, action) == 0) continue;
+    for (const Use& use : action.uses) {
+      const auto it = last_read.find(use.buffer);
+      if (use.operand != Operand::params || it == last_read.end()) continue;
+      if (it->second > 0) CHECK(read_before.back() - read_before[it->second] <= o.max_reuse_distance);
+      it->second = read_before.size();
+    }
+    read_before.push_back(read_before.back() + SingleNeed(plan, action));
+    int64_t ahead = 0;
+    for (const auto& [buffer, reads] : last_read)
+      if (reads == 0) ahead += plan.buffers[static_cast<size_t>(buffer)].numel;
+    CHECK(ahead <= o.prefetch_bucket_size);
+  }
+  CHECK(last_read.empty());
+  CHECK(live == 0);
+}
+
+TEST_CASE("drawn plans hold every promise") {
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    const Drawn drawn = Draw(seed);
+    const Plan plan = BuildPlan(drawn.layout, drawn.options);
+    CHECK(CheckRanks(drawn.layout, std::vector<Plan>(static_cast<size_t>(drawn.options.ranks), plan)).empty());
+    CHECK(ToText(drawn.layout, plan) == ToText(drawn.layout, BuildPlan(drawn.layout, drawn.options)));
+    CheckBudgets(drawn.layout, plan);
+    if (plan.actions.size() < 250) {
+      CheckArena(plan);
+      CheckOrderedByBruteForce(plan);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds
