@@ -126,6 +126,10 @@ class ParameterReader {
     if (parameter.fallback.empty()) {
       return problems_.Add(prefix_ + "." + name, "missing; it has no default, write it: " + parameter.meaning);
     }
+    if (parameter.fallback == "optimizer.lr") {
+      numbers_[name] = spec_.optimizer.lr;
+      return;
+    }
     for (const Parameter& other : table_) {
       if (other.name != parameter.fallback) continue;
       if (numbers_.count(other.name) > 0) numbers_[name] = numbers_[other.name];

@@ -214,11 +214,14 @@ TEST_CASE("optimizers have DeepSpeed's names and defaults") {
 
 TEST_CASE("schedules have DeepSpeed's names and defaults") {
   const auto schedule = [](const std::string& section) { return With("scheduler: " + section).scheduler; };
-  const SchedulerConfig warmup = schedule("{type: WarmupLR, params: {warmup_num_steps: 0}}");
+  const SchedulerConfig warmup = schedule("{type: WarmupLR, params: {warmup_num_steps: 1}}");
   CHECK(warmup.kind == SchedulerKind::warmup_lr);
   CHECK(warmup.parameters ==
         std::map<std::string, double>{
-            {"warmup_min_lr", 0}, {"warmup_max_lr", 1e-3}, {"warmup_num_steps", 0}, {"warmup_type", 0}});
+            {"warmup_min_lr", 0}, {"warmup_max_lr", 1e-3}, {"warmup_num_steps", 1}, {"warmup_type", 0}});
+  CHECK(With("optimizer: {type: Adam, params: {lr: 0.25}}, scheduler: {type: WarmupLR}")
+            .scheduler.parameters.at("warmup_max_lr") == 0.25);
+  CHECK(Has(Failure("scheduler: {type: WarmupLR, params: {warmup_num_steps: 0}}"), "too small; write 1"));
   const JobSpec decay = With(
       "optimizer: {type: Adam, params: {lr: 5e-4}}, scheduler: {type: WarmupDecayLR, params: {total_num_steps: auto,"
       " warmup_max_lr: auto, warmup_type: linear}}");
