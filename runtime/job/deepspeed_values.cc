@@ -59,7 +59,12 @@ bool IsAccepted(const Value& value, const std::string& accepts) {
 }
 
 std::string ShowAccepted(const std::string& accepts) {
-  return accepts == "off" ? "enabled: false" : Join(Alternatives(accepts), " or ");
+  std::vector<std::string> shown;
+  for (const std::string& alternative : Alternatives(accepts)) {
+    if (alternative == "off") shown.push_back("enabled: false");
+    if (alternative != "off" && (alternative != "null" || accepts == "null")) shown.push_back(alternative);
+  }
+  return Join(shown, " or ");
 }
 
 }  // namespace ds

@@ -100,6 +100,15 @@ void ApplyPreset(const Value& root, JobSpec& spec) {
   if (const Preset* preset = FindPreset(name->text)) spec.model = preset->model;
 }
 
+/// The job's default name, held to the same rules as a written one.
+void NameAfterFile(const std::string& file, JobSpec& spec, Problems& problems) {
+  Value name;
+  name.kind = Value::Kind::scalar;
+  name.text = std::filesystem::path(file).stem().string();
+  name.where.file = file;
+  ReadKey(*FindKey("job.name"), name, spec, problems);
+}
+
 int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 /// Defaults that follow from other keys.
@@ -138,9 +147,9 @@ JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std
   Problems problems(&root);
   for (const std::string& line : duplicates) problems.AddLine(line);
   JobSpec spec;
-  spec.name = std::filesystem::path(name).stem().string();
   ApplyPreset(root, spec);
   ReadSections(root, spec, problems);
+  if (!IsWritten(root, "job.name")) NameAfterFile(name, spec, problems);
   FillIn(root, spec);
   ReadDeepSpeed(root, ranks, spec, problems);
   CheckSpec(spec, problems);

@@ -166,7 +166,8 @@ std::string ReadBootstrap(const Value& value) {
 
 Key PositionKey() {
   Key key = Choice("model.position", DS_FIELD(model.position), kPositionNames, nullptr,
-                   "how a token's place enters: a learned table, or rotary embedding (interleaved halves as in LLaMA)");
+                   "how a token's place enters: a learned table, or rotary embedding (element i turns with element i + "
+                   "size / 2, as LLaMA in Transformers)");
   const auto read = key.read;
   key.read = [read](JobSpec& spec, const Value& value) {
     if (value.kind == Value::Kind::scalar && Plain(value.text) == "alibi") {

@@ -9,20 +9,11 @@ using Type = Parameter::Type;
 Parameter LearningRate(const char* fallback) { return {"lr", Type::number, fallback, "learning rate"}; }
 Parameter WeightDecay(const char* meaning) { return {"weight_decay", Type::number, "0", meaning}; }
 
-std::vector<FixedParameter> With(std::vector<FixedParameter> first) {
-  first.push_back({"fused", "any", "the optimizer is always one pass over flat memory"});
-  first.push_back({"foreach", "any", "the optimizer is always one pass over flat memory"});
-  first.push_back({"maximize", "false", "the loss is minimised"});
-  first.push_back({"differentiable", "false", "the optimizer's step is not differentiated"});
-  first.push_back({"capturable", "any", "steps run from the plan, not from recorded device graphs"});
-  return first;
-}
-
 std::vector<FixedParameter> AdamFixed() {
-  return With({{"amsgrad", "false", "this version has no AMSGrad"},
-               {"set_grad_none", "any", "gradients are overwritten, not kept"},
-               {"fp32_optimizer_states", "true", "optimizer states are fp32"},
-               {"max_grad_norm", "0", "gradient_clipping has its place at the top of the deepspeed section"}});
+  return {{"amsgrad", "false", "this version has no AMSGrad"},
+          {"set_grad_none", "any", "gradients are overwritten, not kept"},
+          {"fp32_optimizer_states", "true", "optimizer states are fp32"},
+          {"max_grad_norm", "0", "gradient_clipping has its place at the top of the deepspeed section"}};
 }
 
 std::vector<Parameter> AdamParameters() {
@@ -52,23 +43,33 @@ const std::vector<OptimizerInfo>& Optimizers() {
         {"dampening", Type::number, "0", "share of the gradient kept out of the momentum"},
         WeightDecay("added to the gradient"),
         {"nesterov", Type::flag, "false", "Nesterov's momentum; needs momentum, and dampening 0"}},
-       With({})},
+       {}},
       {"Lion",
        {LearningRate("1e-4"),
         {"betas", Type::betas, "[0.9, 0.99]", "weights of the update and of the momentum"},
         WeightDecay("decoupled")},
-       With({{"set_grad_none", "any", "gradients are overwritten, not kept"},
-             {"fp32_optimizer_states", "true", "optimizer states are fp32"}})},
+       {{"set_grad_none", "any", "gradients are overwritten, not kept"},
+        {"fp32_optimizer_states", "true", "optimizer states are fp32"}}},
       {"Adagrad",
        {LearningRate("1e-2"),
         {"eps", Type::number, "1e-10", "added to the root of the sum of squares"},
         WeightDecay("added to the gradient")},
-       With({{"amsgrad", "false", "this version has no AMSGrad"},
-             {"lr_decay", "0", "use a scheduler"},
-             {"initial_accumulator_value", "0", "sums of squares begin at 0"},
-             {"fp32_optimizer_states", "true", "optimizer states are fp32"}})},
+       {{"amsgrad", "false", "this version has no AMSGrad"},
+        {"lr_decay", "0", "use a scheduler"},
+        {"initial_accumulator_value", "0", "sums of squares begin at 0"},
+        {"fp32_optimizer_states", "true", "optimizer states are fp32"}}},
   };
   return optimizers;
+}
+
+const std::vector<FixedParameter>& OptimizerFixed() {
+  static const std::vector<FixedParameter> fixed = {
+      {"fused", "any", "the optimizer is always one pass over flat memory"},
+      {"foreach", "any", "the optimizer is always one pass over flat memory"},
+      {"maximize", "false", "the loss is minimised"},
+      {"differentiable", "false", "the optimizer's step is not differentiated"},
+      {"capturable", "any", "steps run from the plan, not from recorded device graphs"}};
+  return fixed;
 }
 
 const std::vector<std::pair<std::string, std::string>>& RefusedOptimizers() {

@@ -267,7 +267,9 @@ void ReadOptimizer(const Value& value, JobSpec& spec, Problems& problems) {
   }
   const OptimizerInfo* info = type != nullptr ? FindOptimizer(*type, problems) : &Optimizers().front();
   if (info == nullptr) return;
-  ParameterReader reader("deepspeed.optimizer.params", info->parameters, info->fixed, {}, spec, problems);
+  std::vector<FixedParameter> fixed = info->fixed;
+  fixed.insert(fixed.end(), OptimizerFixed().begin(), OptimizerFixed().end());
+  ParameterReader reader("deepspeed.optimizer.params", info->parameters, fixed, {}, spec, problems);
   const Numbers numbers = reader.Read(value.Find("params"));
   const bool adam_w_mode = Get(numbers, "adam_w_mode", 1) != 0;
   OptimizerConfig& out = spec.optimizer;

@@ -35,6 +35,9 @@ struct OptimizerInfo {
 };
 const std::vector<OptimizerInfo>& Optimizers();
 
+/// Parameters that every optimizer of PyTorch has and this program needs not.
+const std::vector<FixedParameter>& OptimizerFixed();
+
 struct SchedulerInfo {
   SchedulerKind kind;
   std::vector<Parameter> parameters;

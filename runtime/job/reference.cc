@@ -91,7 +91,7 @@ std::string RenameTable() {
 
 void AddParameters(const std::string& kind, const std::vector<Parameter>& parameters, std::vector<Cells>& rows) {
   for (const Parameter& p : parameters) {
-    rows.push_back({Code(kind), Code(p.name), p.fallback.empty() ? "must be given" : Code(p.fallback), p.meaning});
+    rows.push_back({kind, Code(p.name), p.fallback.empty() ? "must be given" : Code(p.fallback), p.meaning});
   }
 }
 
@@ -104,9 +104,12 @@ void AddFixed(const std::string& kind, const std::vector<FixedParameter>& parame
 std::string OptimizerTable() {
   std::vector<Cells> rows;
   for (const OptimizerInfo& info : Optimizers()) {
-    AddParameters(info.type, info.parameters, rows);
-    AddFixed(Code(info.type), info.fixed, rows);
+    if (info.type == "Adam") continue;  // one table with AdamW
+    const std::string type = info.type == "AdamW" ? "`AdamW`, `Adam`" : Code(info.type);
+    AddParameters(type, info.parameters, rows);
+    AddFixed(type, info.fixed, rows);
   }
+  AddFixed("all", OptimizerFixed(), rows);
   for (const auto& [type, reason] : RefusedOptimizers()) rows.push_back({Code(type), "", "refused", reason});
   return Table({"type", "parameter", "default", "meaning"}, rows);
 }
@@ -114,7 +117,7 @@ std::string OptimizerTable() {
 std::string SchedulerTable() {
   std::vector<Cells> rows;
   for (const SchedulerInfo& info : Schedulers())
-    AddParameters(NameOf(info.kind, kSchedulerNames), info.parameters, rows);
+    AddParameters(Code(NameOf(info.kind, kSchedulerNames)), info.parameters, rows);
   AddFixed("all", SchedulerFixed(), rows);
   return Table({"type", "parameter", "default", "meaning"}, rows);
 }
