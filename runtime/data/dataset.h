@@ -22,9 +22,10 @@ class Dataset {
   virtual int64_t vocabulary() const = 0;
 };
 
-/// Opens files named by data.train or data.validation: prepared token files, text, or JSON lines (tokenized in memory).
-/// Throws UsageError naming the path: missing, not readable, a token beyond the model's vocabulary, fewer tokens than
-/// one sample.
+/// Opens what data.train or data.validation names, in that order: prepared token files (PREFIX.tok, also where it is a
+/// set of shards; docs/token-file.md), text (one document a file), JSON lines (field `text`), folders of them; texts
+/// are tokenized in memory. Token files up to 64 MiB have their checksum verified. Throws UsageError naming the path:
+/// missing, not readable, damaged, another tokenizer, a vocabulary beyond the model's, fewer tokens than one sample.
 std::unique_ptr<Dataset> OpenDataset(const std::vector<std::string>& paths, const std::string& tokenizer,
                                      int64_t sequence_length, int64_t vocabulary);
 

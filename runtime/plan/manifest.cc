@@ -136,27 +136,23 @@ std::optional<fs::path> NewestComplete(const fs::path& directory, std::vector<st
   return std::nullopt;
 }
 
-fs::path ResolveResume(const fs::path& path) {
+fs::path ResolveCheckpoint(const fs::path& path, const std::string& purpose) {
+  const std::string prefix = "cannot " + purpose + " " + path.string() + ": ";
+  const std::string remedy = "; name a checkpoint (RUN/checkpoints/step-N) or a run's directory";
   std::error_code error;
-  if (!fs::exists(path, error)) throw UsageError("cannot resume from " + path.string() + ": it does not exist");
-  if (!fs::is_directory(path, error))
-    throw UsageError("cannot resume from " + path.string() +
-                     ": it is not a folder; name a checkpoint (RUN/checkpoints/step-N) or a run's directory");
+  if (!fs::exists(path, error)) throw UsageError(prefix + "it does not exist");
+  if (!fs::is_directory(path, error)) throw UsageError(prefix + "it is not a folder" + remedy);
   fs::path folder = fs::weakly_canonical(path);
   const std::string name = folder.filename().string();
-  const bool checkpoint = fs::exists(folder / kManifestName, error) || name.starts_with("step-");
-  if (!checkpoint) {
+  if (!fs::exists(folder / kManifestName, error) && !name.starts_with("step-")) {
     std::vector<CheckpointEntry> entries = ListCheckpoints(name == "checkpoints" ? folder : folder / "checkpoints");
-    if (entries.empty())
-      throw UsageError("cannot resume from " + path.string() +
-                       ": no checkpoint there; name a checkpoint (RUN/checkpoints/step-N) or a run's directory");
+    if (entries.empty()) throw UsageError(prefix + "there is no checkpoint" + remedy);
     folder = entries.front().folder;
   }
   try {
     VerifyCheckpoint(folder);
-  } catch (const Error& error) {
-    throw UsageError("cannot resume from " + path.string() + ": " + error.what() +
-                     "; name an older checkpoint, or let --resume auto choose");
+  } catch (const Error& damage) {
+    throw UsageError(prefix + damage.what() + "; name an older checkpoint");
   }
   return folder;
 }

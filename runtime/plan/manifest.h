@@ -91,8 +91,13 @@ std::vector<CheckpointEntry> ListCheckpoints(const std::filesystem::path& root);
 std::optional<std::filesystem::path> NewestComplete(const std::filesystem::path& directory,
                                                     std::vector<std::string>* damaged);
 
-/// For `--resume PATH`: PATH is a checkpoint, or a run's directory (or its `checkpoints`), whose newest is meant.
-/// Returns the checkpoint's folder, verified. Throws UsageError: nothing there, or damaged, and how.
-std::filesystem::path ResolveResume(const std::filesystem::path& path);
+/// The checkpoint that `path` names: itself, or the newest of a run's directory (or of its `checkpoints`). Returns its
+/// folder, verified. Throws UsageError "cannot PURPOSE PATH: ...": nothing there, or damaged, and how.
+std::filesystem::path ResolveCheckpoint(const std::filesystem::path& path, const std::string& purpose = "read");
+
+/// For `--resume PATH`.
+inline std::filesystem::path ResolveResume(const std::filesystem::path& path) {
+  return ResolveCheckpoint(path, "resume from");
+}
 
 }  // namespace ds

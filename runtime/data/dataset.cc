@@ -1,0 +1,140 @@
+#include "runtime/data/dataset.h"
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/data/text_source.h"
+#include "runtime/data/token_file.h"
+#include "runtime/data/tokenizer.h"
+
+namespace ds {
+namespace {
+
+/// Token files up to this size have their checksum verified when they are opened; larger ones would delay the start of
+/// every rank: `ds-convert verify` reads those.
+constexpr int64_t kVerifyOnOpenBytes = int64_t{64} << 20;
+
+/// A run of tokens of the stream.
+class Piece {
+ public:
+  virtual ~Piece() = default;
+  virtual int64_t tokens() const = 0;
+  virtual void Read(int64_t begin, int64_t count, int32_t* out) const = 0;
+};
+
+class FilePiece : public Piece {
+ public:
+  explicit FilePiece(const std::filesystem::path& path) : file_(path) {
+    if (file_.info().tokens * file_.info().token_bytes <= kVerifyOnOpenBytes) file_.VerifyChecksum();
+  }
+  int64_t tokens() const override { return file_.info().tokens; }
+  void Read(int64_t begin, int64_t count, int32_t* out) const override { file_.Read(begin, count, out); }
+  const TokenFileInfo& info() const { return file_.info(); }
+
+ private:
+  TokenFile file_;
+};
+
+/// Text tokenized in memory; T: a type as wide as the vocabulary needs.
+template <class T>
+class TextPiece : public Piece, private DocumentSink {
+ public:
+  TextPiece(const DataInput& input, const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
+    ReadDocuments(input, "text", false, *this);
+  }
+  int64_t tokens() const override { return static_cast<int64_t>(tokens_.size()); }
+  void Read(int64_t begin, int64_t count, int32_t* out) const override {
+    std::copy_n(tokens_.begin() + begin, count, out);
+  }
+
+ private:
+  void BeginDocument(uint64_t) override {}
+  void Text(std::string_view piece) override {
+    encoded_.clear();
+    tokenizer_.Encode(piece, encoded_);
+    tokens_.insert(tokens_.end(), encoded_.begin(), encoded_.end());
+  }
+  void EndDocument() override { tokens_.push_back(static_cast<T>(tokenizer_.end_of_document())); }
+
+  const Tokenizer& tokenizer_;  // of the constructor's caller; used there alone
+  std::vector<int32_t> encoded_;
+  std::vector<T> tokens_;
+};
+
+class TokenDataset : public Dataset {
+ public:
+  TokenDataset(std::vector<std::unique_ptr<Piece>> pieces, int64_t sequence_length, int64_t vocabulary)
+      : pieces_(std::move(pieces)), sequence_length_(sequence_length), vocabulary_(vocabulary) {
+    int64_t end = 0;
+    for (const auto& piece : pieces_) ends_.push_back(end += piece->tokens());
+  }
+  int64_t tokens() const { return ends_.empty() ? 0 : ends_.back(); }
+  int64_t samples() const override { return std::max<int64_t>(0, tokens() - 1) / sequence_length_; }
+  int64_t vocabulary() const override { return vocabulary_; }
+
+  void Read(int64_t index, int32_t* out) const override {
+    if (index < 0 || index >= samples())
+      throw RuntimeError("sample " + std::to_string(index) + " of " + std::to_string(samples()));
+    int64_t at = index * sequence_length_, left = sequence_length_ + 1;
+    size_t piece = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), at) - ends_.begin());
+    for (; left > 0; ++piece) {
+      const int64_t count = std::min(left, ends_[piece] - at);
+      pieces_[piece]->Read(at - (piece ? ends_[piece - 1] : 0), count, out);
+      at += count;
+      out += count;
+      left -= count;
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Piece>> pieces_;
+  std::vector<int64_t> ends_;  // of each piece, in the stream
+  int64_t sequence_length_, vocabulary_;
+};
+
+std::unique_ptr<Piece> OpenTokens(const std::filesystem::path& path, const Tokenizer& tokenizer) {
+  auto piece = std::make_unique<FilePiece>(path);
+  if (piece->info().tokenizer != tokenizer.id())
+    throw UsageError(path.string() + " was made with the tokenizer `" + piece->info().tokenizer +
+                     "`, data.tokenizer is `" + tokenizer.id() + "`");
+  if (piece->info().vocabulary > tokenizer.vocabulary())
+    throw UsageError(path.string() + " has a vocabulary of " + std::to_string(piece->info().vocabulary) +
+                     ", its tokenizer of " + std::to_string(tokenizer.vocabulary()));
+  return piece;
+}
+
+std::unique_ptr<Piece> OpenPiece(const DataInput& input, const Tokenizer& tokenizer) {
+  if (input.kind == InputKind::tokens) return OpenTokens(input.path, tokenizer);
+  if (tokenizer.vocabulary() <= 65536) return std::make_unique<TextPiece<uint16_t>>(input, tokenizer);
+  return std::make_unique<TextPiece<int32_t>>(input, tokenizer);
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> OpenDataset(const std::vector<std::string>& paths, const std::string& tokenizer_name,
+                                     int64_t sequence_length, int64_t vocabulary) {
+  if (paths.empty()) throw UsageError("no data: name texts or token files in data.train");
+  if (sequence_length <= 0) throw UsageError("data.sequence_length must be positive");
+  std::unique_ptr<Tokenizer> tokenizer = MakeTokenizer(tokenizer_name);
+  if (tokenizer->vocabulary() > vocabulary)
+    throw UsageError("the tokenizer `" + tokenizer_name + "` has " + std::to_string(tokenizer->vocabulary()) +
+                     " tokens, model.vocabulary is " + std::to_string(vocabulary) + "; set model.vocabulary to " +
+                     std::to_string(tokenizer->vocabulary()) + " or more");
+  std::vector<std::unique_ptr<Piece>> pieces;
+  try {
+    for (const DataInput& input : FindInputs(paths)) {
+      std::unique_ptr<Piece> piece = OpenPiece(input, *tokenizer);
+      if (piece->tokens() > 0) pieces.push_back(std::move(piece));
+    }
+  } catch (const RuntimeError& error) {  // what the job names is wrong: its user's to mend
+    throw UsageError(error.what());
+  }
+  auto dataset = std::make_unique<TokenDataset>(std::move(pieces), sequence_length, vocabulary);
+  if (dataset->samples() == 0)
+    throw UsageError(paths[0] + (paths.size() > 1 ? " and the other files hold " : " holds ") +
+                     std::to_string(dataset->tokens()) + " tokens; one sample needs " +
+                     std::to_string(sequence_length + 1) + " (data.sequence_length + 1)");
+  return dataset;
+}
+
+}  // namespace ds

@@ -1,0 +1,27 @@
+// Tokenizers: text to tokens and back. `bytes` is built in: a token a byte, and one that ends a document.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ds {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual std::string id() const = 0;  ///< at most 40 bytes; what token files state
+  virtual int64_t vocabulary() const = 0;
+  virtual int32_t end_of_document() const = 0;
+  /// Appends the tokens of `text` to `tokens`. A document's text may come in pieces, cut anywhere.
+  virtual void Encode(std::string_view text, std::vector<int32_t>& tokens) const = 0;
+  /// The bytes of one token; empty for the end of a document and for tokens outside the vocabulary.
+  virtual std::string Decode(int32_t token) const = 0;
+};
+
+/// The tokenizer that `data.tokenizer` names. Throws UsageError: there is none of that name.
+std::unique_ptr<Tokenizer> MakeTokenizer(const std::string& name);
+
+}  // namespace ds
