@@ -21,11 +21,15 @@ using std::chrono::steady_clock;
 constexpr milliseconds kForever = std::chrono::hours(24 * 365 * 10);
 constexpr int kPairConnectFactor = 5;  ///< Gloo waits five of its time-outs for a connection
 
+/// A process that dies loses all its connections at once, but news of them comes one by one, mixed with the news of
+/// those that fail because of it. Time for all of it to arrive, so that the message holds the first cause.
+constexpr milliseconds kSettle{50};
+
 /// Part of the error of connections that closed because a wait of this process timed out.
 constexpr const char* kClosedHere = "Application timeout caused pair closure";
 
 // Slots: what a message is for. The low bits tell the kinds apart.
-constexpr uint64_t kBell = 0, kNote = 1;
+constexpr uint64_t kBell = 0, kNote = 1, kProbe = 4;
 uint64_t DescriptionSlot(uint64_t call) { return call << 2 | 2; }
 
 /// The slot of the bytes of a call. Different for different extents, so that unequal transfers never meet.
@@ -214,21 +218,24 @@ void GlooGroup::Fail(const std::string& reason, bool mismatch) noexcept {
 }
 
 void GlooGroup::Watch() {
-  for (bool over = false; !over;) {
-    bool broke = false;
+  bool over = false;
+  while (!over) {
     try {
       if (!bell_->waitRecv(nullptr, kForever)) break;  // this rank leaves
+      over = ReadNotes();
     } catch (const std::exception&) {
-      broke = true;
+      // A connection broke before its note came (one that closes after its peer left does not ring).
+      std::this_thread::sleep_for(kSettle);
+      if (!ReadNotes()) FindLost();
+      over = true;
     }
-    over = ReadNotes(broke);
   }
   std::lock_guard lock(mutex_);
   watch_over_ = true;
   changed_.notify_all();
 }
 
-bool GlooGroup::ReadNotes(bool connection_broke) {
+bool GlooGroup::ReadNotes() {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || Left(peer) || !std::atomic_ref<char>(rings_[peer]).load()) continue;
     note_buffers_[peer]->waitRecv(nullptr, kForever);  // returns at once: the note came before the bell
@@ -240,19 +247,21 @@ bool GlooGroup::ReadNotes(bool connection_broke) {
     std::lock_guard lock(mutex_);
     left_[peer] = true;
   }
-  if (!connection_broke) return false;
-  // A connection broke before its note came (one that closes after its peer left does not ring): find which.
+  return false;
+}
+
+void GlooGroup::FindLost() {
+  std::string lost;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || Left(peer)) continue;
     try {
-      note_buffers_[peer]->abortWaitRecv();  // makes a wait on a healthy connection return at once
-      note_buffers_[peer]->waitRecv(nullptr, kForever);
+      bell_->send(peer, kProbe, 0, 0);  // throws what broke the connection; nobody receives it
     } catch (const std::exception& error) {
       const std::string why = Plain(error);
-      if (why.find(kClosedHere) == std::string::npos) Fail(Lost(peer, why));
+      if (why.find(kClosedHere) == std::string::npos) lost += (lost.empty() ? "" : "; ") + Lost(peer, why);
     }
   }
-  return true;
+  if (!lost.empty()) Fail(lost);
 }
 
 bool GlooGroup::Left(int peer) {

@@ -74,8 +74,10 @@ class GlooGroup {
   void Connect(Store& store, const std::string& prefix);
   void ListenForNotes();
   void Watch();
-  /// Reads what the peers wrote and whose connection broke. True: the watch is over.
-  bool ReadNotes(bool connection_broke);
+  /// Reads the notes that arrived. True: one of them failed the group.
+  bool ReadNotes();
+  /// Fails the group and names the peers whose connections broke.
+  void FindLost();
   bool Left(int peer);
   void SendNotes(const Note& note);
   void CloseConnections();
