@@ -19,6 +19,7 @@ class ShapeChecker {
       : layout_(layout), plan_(plan), faults_(faults), resident_(IndexResident(layout, plan)) {}
 
   void Run() {
+    CheckResident();
     for (size_t b = 0; b < plan_.buffers.size(); ++b) CheckBuffer(b);
     for (size_t a = 0; a < plan_.actions.size(); ++a) {
       if (!CheckIndices(a)) continue;
@@ -29,14 +30,36 @@ class ShapeChecker {
   }
 
  private:
+  /// The state that the options ask for is there; CheckValues relies on it.
+  void CheckResident() {
+    auto require = [&](const std::vector<int>& buffers, bool wanted, StateKind state) {
+      for (size_t i = 0; i < buffers.size(); ++i) {
+        if ((buffers[i] >= 0) == wanted) continue;
+        const int unit = state == StateKind::gradient ? layout_.slots[i].unit : static_cast<int>(i);
+        faults_.Add((wanted ? "missing: buffer " : "superfluous: buffer ") + layout_.units[unit].name + "/" +
+                    NameOf(state));
+      }
+    };
+    const PlanOptions& o = plan_.options;
+    require(resident_.working, true, StateKind::working);
+    require(resident_.master, o.training, StateKind::master);
+    require(resident_.moment1, o.training && o.moments >= 1, StateKind::moment1);
+    require(resident_.moment2, o.training && o.moments >= 2, StateKind::moment2);
+    require(resident_.gradient, o.training, StateKind::gradient);
+  }
+
   void CheckBuffer(size_t b) {
     const Buffer& buffer = plan_.buffers[b];
     if (buffer.kind == BufferKind::resident) {
+      const int64_t numel = buffer.whole ? layout_.units[buffer.unit].numel : layout_.ShardNumel(buffer.unit);
+      if (buffer.numel != numel || (buffer.alias_of < 0 && buffer.bytes != StateBytes(buffer.state, numel)))
+        faults_.Add("buffer " + buffer.name + " is not the size of its unit's part");
       if (buffer.alias_of >= 0 && plan_.buffers[buffer.alias_of].alias_of >= 0)
         faults_.Add("buffer " + buffer.name + " is an alias of an alias");
       return;
     }
-    if (buffer.offset < 0 || buffer.offset + buffer.bytes > plan_.arena_bytes[static_cast<int>(buffer.tier)])
+    if (buffer.offset < 0 || buffer.bytes < 0 ||
+        buffer.offset + buffer.bytes > plan_.arena_bytes[static_cast<int>(buffer.tier)])
       faults_.Add("buffer " + buffer.name + " lies outside its arena");
   }
 
@@ -228,7 +251,13 @@ class ShapeChecker {
                           std::to_string(buffer.bytes));
       CheckIdentity(a, need, *use);
     }
+    if (action.all && !WholeTarget(action)) faults_.At(a, "cannot gather what it reduced: its target is a shard");
     if (action.uses.size() > needs.size()) faults_.At(a, "has an operand that its kind does not take");
+  }
+
+  bool WholeTarget(const Action& action) const {
+    const Use* shard = action.Find(Operand::shard);
+    return shard && plan_.buffers[shard->buffer].whole;
   }
 
   /// Parameters, gradients and states are those of the action's unit or slot.

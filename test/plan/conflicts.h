@@ -41,6 +41,20 @@ inline std::vector<std::vector<bool>> Reachability(const Plan& plan) {
   return reach;
 }
 
+/// The last, or first, action that uses each buffer.
+inline std::vector<int> LastUses(const Plan& plan) {
+  std::vector<int> last(plan.buffers.size(), -1);
+  for (size_t a = 0; a < plan.actions.size(); ++a)
+    for (const Use& use : plan.actions[a].uses) last[static_cast<size_t>(use.buffer)] = static_cast<int>(a);
+  return last;
+}
+inline std::vector<int> FirstUses(const Plan& plan) {
+  std::vector<int> first(plan.buffers.size(), -1);
+  for (size_t a = plan.actions.size(); a-- > 0;)
+    for (const Use& use : plan.actions[a].uses) first[static_cast<size_t>(use.buffer)] = static_cast<int>(a);
+  return first;
+}
+
 /// `plan` with its actions in another order: `order[k]` is the old index of the new action k. Waits follow their
 /// actions; those on actions that are gone are gone.
 inline Plan Reordered(const Plan& plan, const std::vector<size_t>& order) {

@@ -159,7 +159,7 @@ TEST_CASE("a plan with one operand missing or exchanged is refused with its acti
         if (operand == Operand::scratch || operand == Operand::workspace) continue;  // any memory serves
         const bool dropped = plan.actions[i].kind == ActionKind::forward && operand == Operand::saved;
         if (dropped && plan.options.recompute != RecomputeMode::none) continue;  // nobody reads it
-        for (int other = use.buffer + 1; other != use.buffer; ++other) {             // the next buffer of the same kind
+        for (int other = use.buffer + 1; other != use.buffer; ++other) {         // the next buffer of the same kind
           if (other == static_cast<int>(plan.buffers.size())) other = 0;
           const auto &mine = plan.buffers[static_cast<size_t>(use.buffer)],
                      &its = plan.buffers[static_cast<size_t>(other)];
@@ -188,6 +188,54 @@ TEST_CASE("gradients out of the order of micro-batches are refused") {
         if (use.operand == (kind == ActionKind::reduce ? Operand::shard : Operand::grads))
           use.access = action.accumulate ? Access::update : Access::write;
       CHECK(!CheckPlan(s.layout, plan).empty());
+    }
+  }
+}
+
+TEST_CASE("a buffer that takes the memory of another is refused") {
+  int tried = 0;
+  for (const Sample& s : Samples()) {
+    const auto last = LastUses(s.plan), first = FirstUses(s.plan);
+    for (size_t a = 0; a < s.plan.buffers.size(); ++a) {
+      for (size_t b = 0; b < s.plan.buffers.size(); ++b) {
+        const Buffer &x = s.plan.buffers[a], &y = s.plan.buffers[b];
+        if (a == b || x.kind == BufferKind::resident || y.kind == BufferKind::resident) continue;
+        if (last[a] <= first[b] || last[b] <= first[a] || (a + b) % 7 != 0) continue;  // a part of the pairs
+        Plan plan = s.plan;
+        plan.buffers[a].offset = y.offset;
+        plan.arena_bytes[0] = std::max(plan.arena_bytes[0], y.offset + x.bytes);
+        INFO("stage " << plan.options.stage << ": " << x.name << " on " << y.name);
+        CHECK(!CheckPlan(s.layout, plan).empty());
+        ++tried;
+      }
+    }
+  }
+  CHECK(tried > 300);
+}
+
+TEST_CASE("a plan that lacks a resident buffer, or refers to what is not there, is refused") {
+  const Sample s = Samples()[3];
+  for (size_t b = 0; b < s.plan.buffers.size(); ++b) {
+    Plan plan = s.plan;
+    plan.buffers[b].unit = -7;
+    plan.buffers[b].slot = 1000;
+    if (plan.buffers[b].unit != s.plan.buffers[b].unit && s.plan.buffers[b].unit >= 0)
+      CHECK(Names(CheckPlan(s.layout, plan), plan.buffers[b].name));
+    if (s.plan.buffers[b].kind != BufferKind::resident) continue;
+    plan = s.plan;
+    plan.buffers[b].state = StateKind::none;
+    CHECK(Names(CheckPlan(s.layout, plan), "missing: buffer"));
+  }
+}
+
+TEST_CASE("an all-gather of reduced gradients is there exactly under ZeRO-0") {
+  for (const Sample& s : Samples()) {
+    for (size_t i = 0; i < s.plan.actions.size(); ++i) {
+      if (s.plan.actions[i].kind != ActionKind::reduce) continue;
+      Plan plan = s.plan;
+      plan.actions[i].all = !plan.actions[i].all;
+      const bool harmless = plan.options.stage < 2 && plan.actions[i].all;  // sends more than it must
+      CHECK((harmless || !CheckPlan(s.layout, plan).empty()));
     }
   }
 }

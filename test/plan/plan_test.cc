@@ -175,6 +175,34 @@ TEST_CASE("a model of 7B parameters is planned, checked and priced") {
   CHECK(plan.price.exposed_comm_seconds > 0);
 }
 
+TEST_CASE("the predicted step is that of streams which run side by side") {
+  ModelLayout layout;
+  layout.ranks = 2;
+  Machine machine;
+  machine.flops_f32 = 1;
+  machine.link_bytes = 1;
+  machine.latency_seconds = 0.5;
+  auto action = [](ActionKind kind, StreamKind stream, double flops, int64_t bytes, std::vector<int> waits) {
+    Action a;
+    a.kind = kind;
+    a.stream = stream;
+    a.flops = flops;
+    a.bytes = bytes;
+    a.waits = std::move(waits);
+    return a;
+  };
+  Plan plan;
+  plan.actions = {action(ActionKind::gather, StreamKind::gather, 0, 2, {}),              // 0 to 2.5
+                  action(ActionKind::forward, StreamKind::compute, 1, 0, {}),            // 0 to 1
+                  action(ActionKind::gather, StreamKind::gather, 0, 4, {1}),             // 2.5 to 7
+                  action(ActionKind::backward_input, StreamKind::compute, 3, 0, {0}),    // 2.5 to 5.5
+                  action(ActionKind::backward_weight, StreamKind::compute, 1, 0, {2})};  // 7 to 8
+  const Price price = PriceOf(layout, plan, machine);
+  CHECK(price.step_seconds == 8);
+  CHECK(price.compute_seconds == 5);
+  CHECK(price.exposed_comm_seconds == 3);
+}
+
 TEST_CASE("one rank exposes no communication") {
   const ModelLayout layout = TinyLayout(TinyGpt(), SmallZero(0), 1);
   Machine machine;

@@ -55,14 +55,6 @@ Drawn Draw(uint32_t seed) {
   return drawn;
 }
 
-/// The last action that uses each buffer.
-std::vector<int> LastUses(const Plan& plan) {
-  std::vector<int> last(plan.buffers.size(), -1);
-  for (size_t a = 0; a < plan.actions.size(); ++a)
-    for (const Use& use : plan.actions[a].uses) last[static_cast<size_t>(use.buffer)] = static_cast<int>(a);
-  return last;
-}
-
 void CheckArena(const Plan& plan) {
   const std::vector<Lifetime> lifetimes = Lifetimes(plan);
   const std::vector<int> last = LastUses(plan);
