@@ -39,8 +39,9 @@ void Report(const PrepareResult& result) {
   for (const PrepareResult::Set& set : result.sets) {
     std::string files = set.files.front().string();
     if (set.files.size() > 1) files += " ... " + set.files.back().string();
-    std::printf("%s: %lld tokens, %lld documents in %zu file%s%s\n", files.c_str(), static_cast<long long>(set.tokens),
-                static_cast<long long>(set.documents), set.files.size(), set.files.size() == 1 ? "" : "s",
+    std::printf("%s: %lld tokens, %lld document%s in %zu file%s%s\n", files.c_str(), static_cast<long long>(set.tokens),
+                static_cast<long long>(set.documents), set.documents == 1 ? "" : "s", set.files.size(),
+                set.files.size() == 1 ? "" : "s",
                 set.outcome == TokenFileWriter::Outcome::unchanged ? " (unchanged)" : "");
   }
   if (result.empty_documents > 0)
