@@ -64,8 +64,8 @@ std::string Agents::Secret(uint32_t node) const {
   secret.set_certificate(credentials.certificate);
   secret.set_private_key(credentials.private_key);
   secret.set_lease_seconds(options_.lease_seconds);
-  secret.set_token_path(options_.token_path);
-  secret.set_token(options_.token);
+  secret.set_token_path(token_path_);
+  secret.set_token(token_);
   return secret.SerializeAsString();
 }
 

@@ -36,6 +36,12 @@ class Agents {
   explicit Agents(Options options);
   ~Agents();  ///< ends what is left
 
+  /// A file that agents look for, and what it holds: to see whether the output folder is shared. Before BringUp.
+  void SetToken(std::string path, std::string token) {
+    token_path_ = std::move(path);
+    token_ = std::move(token);
+  }
+
   /// Starts listening and brings every agent up; returns when all have joined, or with the reason why not.
   /// Cause::kind is `preflight` (code 3) or `signal`.
   std::optional<Cause> BringUp();
@@ -62,7 +68,7 @@ class Agents {
   std::optional<Cause> OnJoining(LaunchEvent& event, std::vector<bool>& joined);
 
   Options options_;
-  std::string job_id_;
+  std::string job_id_, token_path_, token_;
   Queue<LaunchEvent> queue_;
   std::unique_ptr<SignalWatcher> signals_;
   std::unique_ptr<Bootstrap> bootstrap_;

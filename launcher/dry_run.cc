@@ -1,0 +1,112 @@
+// Plans and the dry run.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/bootstrap.h"
+#include "launcher/job.h"
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+#include "runtime/plan/planner.h"
+
+namespace ds {
+namespace {
+
+std::string RankTable(const Job& job) {
+  std::string text = "Ranks\n  rank  local  slot  host\n";
+  for (const RankEntry& rank : job.ranks) {
+    char line[64];
+    std::snprintf(line, sizeof line, "  %4d  %5d  %4d  ", rank.rank, rank.local_rank, rank.slot);
+    text += line + job.hosts[static_cast<size_t>(rank.node)].host + "\n";
+  }
+  return text;
+}
+
+/// An argument so that a shell would read it back.
+std::string Quoted(const std::string& argument) {
+  if (!argument.empty() && argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                                      "-_./=:,@%+") == std::string::npos) {
+    return argument;
+  }
+  std::string text = "'";
+  for (char c : argument) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+std::string CommandText(const std::vector<std::string>& argv) {
+  std::vector<std::string> quoted;
+  for (const std::string& argument : argv) quoted.push_back(Quoted(argument));
+  return Join(quoted, " ");
+}
+
+/// Names alone: values may be secrets.
+std::string EnvironmentNames(const Job& job) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : job.environment) names.push_back(name);
+  return names.empty() ? "none beside ds-launch's own" : Join(names, ", ");
+}
+
+std::string AgentTable(const Job& job) {
+  if (job.options.plan_for) return "";
+  std::unique_ptr<Bootstrap> bootstrap = MakeBootstrap(job.bootstrap(), [](AgentEnded) {});
+  std::string text = "Agents (bootstrap " + job.bootstrap() + "; credentials go over standard input)\n";
+  for (const HostSlots& host : job.hosts) {
+    std::string refusal = bootstrap->Refusal(host.host);
+    if (!refusal.empty()) throw UsageError(refusal);
+    text += "  " + host.host + ": " + CommandText(bootstrap->Argv(host.host)) + "\n";
+  }
+  return text + "\n";
+}
+
+std::string Indented(const std::string& text) {
+  std::string result;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find('\n', begin), text.size());
+    result += "  " + text.substr(begin, end - begin) + "\n";
+    begin = end + 1;
+  }
+  return result;
+}
+
+/// Host memory for one rank, where every host is this machine.
+int64_t AvailableHere(const Job& job) {
+  if (job.options.plan_for) return 0;
+  return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / job.world();
+}
+
+}  // namespace
+
+std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes) {
+  std::vector<std::pair<int, std::string>> texts;
+  if (job.foreign()) return texts;
+  // Every rank is a data-parallel one and has the same role: rank 0 stands for all.
+  ModelLayout layout = LayoutOf(job.spec, job.world());
+  Plan plan = BuildPlan(layout, PlanOptionsOf(job.spec, 0, job.world()));
+  CheckFits(job.spec, layout, plan, available_bytes);
+  texts.emplace_back(0, ToText(layout, plan));
+  return texts;
+}
+
+std::string DescribeJob(const Job& job) {
+  std::string text = "Job " + job.spec.name + ": " + std::to_string(job.world()) + " ranks on " +
+                     std::to_string(job.hosts.size()) + " nodes\n\n";
+  if (job.foreign()) text += "Program\n  " + CommandText(job.options.program) + "\n\n";
+  text += RankTable(job) + "\n" + AgentTable(job);
+  text += "Variables for the workers\n  " + EnvironmentNames(job) + "\n\n";
+  if (!job.resume.empty()) text += "Resumes from\n  " + job.resume + "\n\n";
+  if (job.foreign()) return text;
+  if (!job.spec.notes.empty()) {
+    text += "Notes\n";
+    for (const std::string& note : job.spec.notes) text += "  " + note + "\n";
+    text += "\n";
+  }
+  text += "Resolved spec\n" + Indented(ToYaml(job.spec)) + "\n";
+  for (const auto& [rank, plan] : PlanRoles(job, AvailableHere(job))) {
+    text += "Plan of rank " + std::to_string(rank) + (job.world() > 1 ? " (every rank's but for its number)" : "") +
+            "\n" + Indented(plan);
+  }
+  return text;
+}
+
+}  // namespace ds

@@ -1,0 +1,143 @@
+#include "launcher/job.h"
+
+#include <glob.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "runtime/base/error.h"
+#include "runtime/base/number.h"
+#include "runtime/job/keys.h"
+#include "runtime/plan/manifest.h"
+
+namespace ds {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDefaultCpuWorkers = 2;
+
+/// GPUs of this machine by their device files: enough to choose a number of workers; the agent looks closer.
+int CountGpusHere() {
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    std::string_view list = visible;
+    if (list.empty() || list[0] == '-') return 0;
+    return 1 + static_cast<int>(std::count(list.begin(), list.end(), ','));
+  }
+  glob_t found{};
+  int count = ::glob("/dev/nvidia[0-9]*", 0, nullptr, &found) == 0 ? static_cast<int>(found.gl_pathc) : 0;
+  ::globfree(&found);
+  return count;
+}
+
+HostSlots WithSlots(const std::string& host, int count) {
+  HostSlots entry{host, "", {}};
+  for (int slot = 0; slot < count; ++slot) entry.slots.push_back(slot);
+  return entry;
+}
+
+std::vector<HostSlots> ChooseHosts(const LaunchOptions& options) {
+  if (options.plan_for) {
+    std::vector<HostSlots> hosts;
+    for (int node = 0; node < options.plan_for->first; ++node) {
+      hosts.push_back(WithSlots("node-" + std::to_string(node), options.plan_for->second));
+    }
+    return ApplyFilters(std::move(hosts), options.filter);
+  }
+  if (!options.hostfile.empty()) return ApplyFilters(LoadHostfile(options.hostfile), options.filter);
+  int gpus = CountGpusHere();
+  HostFilter filter = options.filter;
+  if (filter.num_gpus && gpus == 0 && !filter.include && !filter.exclude) {
+    gpus = *filter.num_gpus;  // that many workers that share the cores
+    filter.num_gpus.reset();
+  }
+  return ApplyFilters({WithSlots("localhost", gpus > 0 ? gpus : kDefaultCpuWorkers)}, filter);
+}
+
+/// A program's spec: its name and the keys of job.name and launch.* that --set gives.
+JobSpec SpecOfProgram(const LaunchOptions& options) {
+  JobSpec spec;
+  spec.name = fs::path(options.program[0]).filename().string();
+  for (const Override& change : options.overrides) {
+    const Key* found = nullptr;
+    for (const Key& key : Keys()) {
+      bool applies = key.path == "job.name" || (key.path.starts_with("launch.") && key.path != "launch.env");
+      if (applies && key.path == change.key) found = &key;
+    }
+    std::string flag = "--set " + change.key + "=" + change.value;
+    if (!found) {
+      throw UsageError(flag + ": a program has no such key; job.name and launch.* apply to it (variables: --export)");
+    }
+    Value value;
+    value.kind = Value::Kind::scalar;
+    value.text = change.value;
+    value.where.file = "--set";
+    try {
+      found->read(spec, value);
+    } catch (const ValueError& error) {
+      throw UsageError(flag + ": " + error.reason());
+    }
+  }
+  return spec;
+}
+
+void CheckName(const std::string& name) {
+  if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos || name.find('\0') != std::string::npos) {
+    throw UsageError("job.name `" + name +
+                     "` cannot name a folder: it must not be empty, begin with `.` or contain `/`");
+  }
+}
+
+std::pair<std::string, std::string> ParseExport(const std::string& text) {
+  size_t equals = text.find('=');
+  std::string name = text.substr(0, equals);
+  if (name.empty()) throw UsageError("--export " + text + ": expected NAME or NAME=VALUE");
+  if (equals != std::string::npos) return {name, text.substr(equals + 1)};
+  const char* value = std::getenv(name.c_str());
+  if (!value) throw UsageError("--export " + name + ": there is no such variable in ds-launch's environment");
+  return {name, value};
+}
+
+/// RUN-ID of a checkpoint RUN-ID/checkpoints/step-N; empty when it lies elsewhere.
+std::string RunOf(const fs::path& checkpoint) {
+  fs::path folder = fs::absolute(checkpoint).lexically_normal();
+  if (folder.filename().empty()) folder = folder.parent_path();
+  if (folder.parent_path().filename() != "checkpoints") return "";
+  return folder.parent_path().parent_path().filename().string();
+}
+
+void ChooseResume(Job& job) {
+  const std::string& resume = job.options.resume;
+  if (resume == "never") return;
+  if (resume == "auto") {
+    fs::path folder = fs::path(job.options.output) / job.spec.name;
+    if (auto found = NewestComplete(folder, &job.resume_fallbacks)) job.resume = fs::absolute(*found).string();
+  } else {
+    job.resume = fs::absolute(ResolveResume(resume)).lexically_normal().string();
+  }
+  if (!job.resume.empty()) job.parent = RunOf(job.resume);
+}
+
+}  // namespace
+
+Job PrepareJob(const LaunchOptions& options) {
+  Job job;
+  job.options = options;
+  job.hosts = ChooseHosts(options);
+  job.ranks = MapRanks(job.hosts);
+  job.spec = job.foreign() ? SpecOfProgram(options) : LoadJobSpec(options.job_file, options.overrides, job.world());
+  CheckName(job.spec.name);
+  if (job.spec.launch.min_nodes && *job.spec.launch.min_nodes < static_cast<int64_t>(job.hosts.size())) {
+    throw UsageError("launch.min_nodes " + std::to_string(*job.spec.launch.min_nodes) + " is less than the job's " +
+                     std::to_string(job.hosts.size()) +
+                     " nodes: going on with fewer nodes is not in this build; leave the key out");
+  }
+  job.environment = job.spec.launch.env;
+  for (const std::string& text : options.exports) job.environment.push_back(ParseExport(text));
+  if (!options.plan_for) ChooseResume(job);
+  return job;
+}
+
+}  // namespace ds

@@ -1,0 +1,40 @@
+// A job made ready to launch: hosts and ranks chosen, the spec resolved against them, environment and resume decided.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/launch_options.h"
+#include "launcher/rank_map.h"
+#include "runtime/job/hostfile.h"
+#include "runtime/job/job_spec.h"
+
+namespace ds {
+
+struct Job {
+  LaunchOptions options;
+  JobSpec spec;  ///< of a program: name and launch.* alone
+  std::vector<HostSlots> hosts;
+  std::vector<RankEntry> ranks;
+  std::vector<std::pair<std::string, std::string>> environment;  ///< for the workers: launch.env, then --export
+  std::string resume;                                            ///< a checkpoint's folder, verified; empty: anew
+  std::string parent;                                            ///< RUN-ID that wrote it; empty: none
+  std::vector<std::string> resume_fallbacks;  ///< newer checkpoints that --resume auto passed over, and why
+
+  bool foreign() const { return !options.program.empty(); }
+  int world() const { return static_cast<int>(ranks.size()); }
+  std::string bootstrap() const { return options.bootstrap.empty() ? spec.launch.bootstrap : options.bootstrap; }
+};
+
+/// Throws UsageError for whatever is wrong with the files and options. Starts and writes nothing.
+Job PrepareJob(const LaunchOptions& options);
+
+/// The plan of one rank of each distinct role, as text, by rank. Throws UsageError when a rank's plan needs more than
+/// the spec allows or than `available_bytes` (host memory for one rank; 0: unknown). Empty for a program.
+std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes);
+
+/// What --dry-run prints.
+std::string DescribeJob(const Job& job);
+
+}  // namespace ds

@@ -1,0 +1,417 @@
+#include "launcher/job_run.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <map>
+
+#include "launcher/agents.h"
+#include "launcher/credentials.h"
+#include "launcher/job_monitor.h"
+#include "launcher/node_report.h"
+#include "launcher/run_directory.h"
+#include "launcher/run_record.h"
+#include "launcher/screen.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/base/text.h"
+#include "runtime/plan/manifest.h"
+
+namespace ds {
+namespace {
+
+namespace pb = ::deepshard::v1;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kTick = std::chrono::milliseconds(100);
+constexpr auto kBeatEvery = std::chrono::seconds(1);
+constexpr size_t kLastLines = 20;  // of each rank, for the final report
+constexpr const char* kTokenFile = ".token";
+
+MonitorSettings SettingsOf(const Job& job, bool sees_agents_end) {
+  const LaunchConfig& launch = job.spec.launch;
+  MonitorSettings settings;
+  settings.restarts = launch.restarts;
+  settings.grace_seconds = launch.grace_seconds;
+  if (job.foreign()) settings.failure_grace_seconds = launch.grace_seconds;
+  settings.lease_seconds = launch.lease_seconds;
+  settings.suspect_seconds = launch.suspect_seconds;
+  settings.progress_seconds = job.foreign() ? 0 : launch.progress_seconds;
+  settings.checkpoint_on_signal = job.spec.checkpoint.on_signal;
+  settings.sees_agents_end = sees_agents_end;
+  return settings;
+}
+
+std::vector<MonitorRank> MonitorRanks(const Job& job) {
+  std::vector<MonitorRank> ranks;
+  for (const RankEntry& rank : job.ranks) ranks.push_back({rank.node});
+  return ranks;
+}
+
+std::vector<std::string> HostNames(const Job& job) {
+  std::vector<std::string> names;
+  for (const HostSlots& host : job.hosts) names.push_back(host.host);
+  return names;
+}
+
+ScreenJob ScreenJobOf(const Job& job, const RunDirectory& directory) {
+  ScreenJob screen;
+  screen.name = job.spec.name;
+  screen.run_directory = directory.path().string();
+  for (const RankEntry& rank : job.ranks) {
+    screen.rank_hosts.push_back(job.hosts[static_cast<size_t>(rank.node)].host);
+  }
+  screen.steps = job.foreign() ? 0 : job.spec.training.steps;
+  screen.log_every = job.spec.training.log_every;
+  return screen;
+}
+
+/// Each rank's log file and each agent's pipe and connection need a descriptor.
+void RaiseOpenFileLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Agents::Options AgentOptions(const Job& job) {
+  Agents::Options options;
+  options.bootstrap = job.bootstrap();
+  options.hosts = HostNames(job);
+  options.lease_seconds = job.spec.launch.lease_seconds;
+  return options;
+}
+
+class Run {
+ public:
+  explicit Run(const Job& job)
+      : job_(job),
+        agents_(AgentOptions(job)),
+        plans_(PlanRoles(job, 0)),
+        directory_(job.options.output, job.spec.name),
+        monitor_(SettingsOf(job, agents_.SeesAgentsEnd()), HostNames(job), MonitorRanks(job)),
+        screen_(MakeScreen(ScreenJobOf(job, directory_))) {}
+
+  int Execute() {
+    screen_->Notice("run " + directory_.path().string() + ": " + std::to_string(job_.world()) + " ranks on " +
+                    std::to_string(job_.hosts.size()) + (job_.hosts.size() == 1 ? " node" : " nodes"));
+    Guarded([&] { WriteStart(); });
+    if (!finished_) BringUp();
+    if (!finished_) Perform(monitor_.Begin(Clock::now()));
+    while (!finished_) Once();
+    screen_->Close();
+    agents_.EndAll();
+    Conclude();
+    return monitor_.outcome().exit_code;
+  }
+
+ private:
+  // ---- before the workers
+
+  void WriteStart() {
+    if (!job_.foreign()) directory_.Write("job.yaml", ToYaml(job_.spec));
+    for (const auto& [rank, plan] : plans_) directory_.Write("plan/rank-" + std::to_string(rank) + ".txt", plan);
+    directory_.Write(kTokenFile, token_);
+    for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
+    if (!job_.resume.empty()) Record("resume", "", -1, "from " + job_.resume);
+  }
+
+  void BringUp() {
+    agents_.SetToken((directory_.path() / kTokenFile).string(), token_);
+    std::optional<Cause> trouble = agents_.BringUp();
+    std::error_code ignored;
+    fs::remove(directory_.path() / kTokenFile, ignored);
+    if (trouble) return Stop(*trouble);
+    Guarded([&] { WriteReports(); });
+    bool checkpoints = !job_.foreign() && job_.spec.checkpoint.every >= 0;
+    std::vector<PreflightTrouble> troubles = CheckNodes(job_.hosts, agents_.facts(), checkpoints);
+    for (const PreflightTrouble& found : troubles) {
+      Record("preflight", found.host, -1, found.message);
+    }
+    shares_ = ShareMachines(job_.hosts, agents_.facts());
+    if (!troubles.empty()) {
+      return Stop({"preflight", troubles[0].host, -1, 0, static_cast<int>(ExitCode::preflight), troubles[0].message});
+    }
+    CheckMemory();
+  }
+
+  void WriteReports() {
+    for (uint32_t node = 0; node < job_.hosts.size(); ++node) {
+      NodeReport report{agents_.host(node), agents_.facts()[node], agents_.clock_offsets()[node]};
+      directory_.Write("report/" + report.host + ".json", ToJson(report) + "\n");
+    }
+  }
+
+  /// The plan against the memory of the node that has least of it for each worker.
+  void CheckMemory() {
+    std::map<std::string, int> workers;
+    for (size_t i = 0; i < job_.hosts.size(); ++i) {
+      workers[agents_.facts()[i].boot_id()] += static_cast<int>(job_.hosts[i].slots.size());
+    }
+    int64_t least = INT64_MAX;
+    for (const pb::NodeFacts& facts : agents_.facts())
+      least = std::min(least, facts.memory() / workers[facts.boot_id()]);
+    try {
+      PlanRoles(job_, least);
+    } catch (const UsageError& error) {
+      Stop({"preflight", "", -1, 0, static_cast<int>(ExitCode::usage), error.what()});
+    }
+  }
+
+  void Stop(const Cause& cause) {
+    if (cause.kind == "signal") return Perform(monitor_.Signalled(cause.signal, Clock::now()));
+    Perform(monitor_.Failed(cause, Clock::now()));
+  }
+
+  // ---- the loop
+
+  void Once() {
+    std::optional<LaunchEvent> event = agents_.Next(std::min(next_tick_, Clock::now() + kTick));
+    Clock::time_point now = Clock::now();
+    if (event) std::visit([&](auto& e) { Guarded([&] { On(e, now); }); }, *event);
+    if (now >= next_tick_) {
+      Perform(monitor_.Tick(now));
+      next_tick_ = now + kTick;
+    }
+    if (now >= next_beat_) {
+      pb::LauncherMessage beat = Envelope();
+      beat.mutable_beat();
+      agents_.SendAll(beat);
+      next_beat_ = now + kBeatEvery;
+    }
+    screen_->Refresh(now);
+  }
+
+  void On(SignalArrived& arrived, Clock::time_point now) { Perform(monitor_.Signalled(arrived.signal, now)); }
+
+  void On(AgentEnded& ended, Clock::time_point now) {
+    Perform(monitor_.AgentEnded(static_cast<int>(ended.node), ended.end.code, ended.end.signal, now));
+  }
+
+  void On(ControlEvent& event, Clock::time_point now) {
+    if (event.kind == ControlEvent::Kind::closed) Perform(monitor_.AgentClosed(static_cast<int>(event.node), now));
+    if (event.kind != ControlEvent::Kind::message) return;
+    agents_.ReadNext(event.node);
+    Perform(monitor_.AgentHeard(static_cast<int>(event.node), now));
+    pb::AgentMessage& message = *event.message;
+    if (message.attempt() != monitor_.attempt()) return;  // of workers of the past
+    if (message.has_health()) OnHealth(event.node, message.health(), now);
+    if (message.has_log()) OnLog(event.node, message.log());
+    if (message.has_event()) OnEvent(event.node, message.event());
+    if (message.has_exit()) OnExit(event.node, message.exit(), now);
+  }
+
+  /// Whether `rank` is one of the node's: an agent speaks for its own workers only.
+  bool Owns(uint32_t node, int64_t rank) const {
+    return rank >= 0 && rank < job_.world() && job_.ranks[static_cast<size_t>(rank)].node == static_cast<int>(node);
+  }
+
+  void OnHealth(uint32_t node, const pb::HealthBatch& batch, Clock::time_point now) {
+    for (const pb::StepRecord& record : batch.steps()) {
+      record_.Add(record);
+      directory_.Metric(MetricLine(record));
+      screen_->Step(record);
+    }
+    for (const pb::WorkerHealth& health : batch.workers()) {
+      if (!Owns(node, health.rank())) continue;
+      Perform(monitor_.WorkerHeard(static_cast<int>(health.rank()), health.step(), health.state(),
+                                   health.since_progress_seconds(), now));
+      screen_->Health(health);
+    }
+  }
+
+  void OnLog(uint32_t node, const pb::LogLines& log) {
+    if (!Owns(node, log.rank())) return;
+    int rank = static_cast<int>(log.rank());
+    for (const std::string& line : log.lines()) {
+      directory_.Log(rank, line);
+      std::deque<std::string>& last = last_lines_[rank];
+      last.push_back(line);
+      if (last.size() > kLastLines) last.pop_front();
+      screen_->Line(rank, log.error_stream(), line);
+    }
+  }
+
+  void OnEvent(uint32_t node, const pb::Event& event) {
+    if (event.rank() >= 0 && !Owns(node, event.rank())) return;
+    directory_.Event(event.unix_ns(), agents_.host(node), event.rank(), monitor_.attempt(), event.kind(),
+                     event.message());
+    screen_->Notice(event.kind() + ": " + event.message());
+  }
+
+  void OnExit(uint32_t node, const pb::WorkerExit& exit, Clock::time_point now) {
+    if (!Owns(node, exit.rank())) return;
+    if (exit.rank() == 0 && exit.has_result()) record_.SetResult(exit.result());
+    WorkerEnd end;
+    end.rank = static_cast<int>(exit.rank());
+    end.code = exit.code();
+    end.signal = exit.signal();
+    end.agent_signal = exit.agent_signal();
+    bool own_failure = exit.has_failure() && !exit.failure().victim();
+    end.victim = !job_.foreign() && exit.signal() == 0 && exit.code() == kVictimExitCode && !own_failure;
+    end.completed = exit.has_result() && !exit.result().stopped() && exit.code() == 0 && exit.signal() == 0;
+    end.stopped = exit.has_result() && exit.result().stopped();
+    end.message = exit.failure().message();
+    Perform(monitor_.WorkerEnded(end, now));
+  }
+
+  // ---- what the monitor decided
+
+  void Perform(const JobMonitor::Actions& actions) {
+    for (const MonitorAction& action : actions) {
+      pb::LauncherMessage message = Envelope();
+      switch (action.kind) {
+        case MonitorAction::Kind::start_workers:
+          StartWorkers(action.attempt);
+          break;
+        case MonitorAction::Kind::stop_workers:
+          message.mutable_stop()->set_signal(action.signal);
+          message.mutable_stop()->set_checkpoint(action.checkpoint);
+          agents_.SendAll(message);
+          break;
+        case MonitorAction::Kind::kill_workers:
+          message.mutable_kill();
+          agents_.SendAll(message);
+          break;
+        case MonitorAction::Kind::record:
+          Record(action.event, action.host, action.rank, action.text);
+          break;
+        case MonitorAction::Kind::finish:
+          finished_ = true;
+          break;
+      }
+    }
+  }
+
+  pb::LauncherMessage Envelope() const {
+    pb::LauncherMessage message;
+    message.set_attempt(monitor_.attempt());
+    return message;
+  }
+
+  void StartWorkers(int64_t attempt) {
+    agents_.BeginAttempt(attempt);
+    std::string resume = job_.resume;
+    if (attempt > 1 && !job_.foreign()) {
+      std::vector<std::string> damaged;
+      if (auto newest = NewestComplete(directory_.path(), &damaged)) resume = newest->string();
+      for (const std::string& why : damaged) Record("resume_fallback", "", -1, why);
+      Record("resume", "", -1, resume.empty() ? "no checkpoint yet: starting anew" : "from " + resume);
+    }
+    for (uint32_t node = 0; node < job_.hosts.size(); ++node) {
+      pb::LauncherMessage message = Envelope();
+      FillStart(node, resume, *message.mutable_start());
+      agents_.Send(node, std::move(message));
+    }
+    Record("start", "", -1, "attempt " + std::to_string(attempt) + ": " + std::to_string(job_.world()) + " workers");
+  }
+
+  void FillStart(uint32_t node, const std::string& resume, pb::Start& start) const {
+    const NodeShare& share = shares_[node];
+    bool gpus = agents_.facts()[node].gpus_size() > 0;
+    for (const RankEntry& rank : job_.ranks) {
+      if (rank.node != static_cast<int>(node)) continue;
+      pb::RankPlace* place = start.add_ranks();
+      place->set_rank(static_cast<uint32_t>(rank.rank));
+      place->set_local_rank(static_cast<uint32_t>(rank.local_rank));
+      place->set_slot(static_cast<uint32_t>(rank.slot));
+      place->set_gpu(gpus ? share.first_gpu + rank.slot : -1);
+    }
+    start.set_world_size(static_cast<uint32_t>(job_.world()));
+    start.set_node_count(static_cast<uint32_t>(job_.hosts.size()));
+    start.set_threads(static_cast<uint32_t>(share.threads));
+    start.set_interface_address(AddressOf(node));
+    start.set_run_directory(directory_.path().string());
+    start.set_run_id(directory_.run_id());
+    start.set_resume(resume);
+    if (!job_.foreign()) start.set_spec(ToYaml(job_.spec));
+    for (const std::string& argument : job_.options.program) start.add_program(argument);
+    start.set_working_directory(fs::current_path().string());
+    for (const auto& [name, value] : job_.environment) {
+      pb::EnvironmentVariable* variable = start.add_environment();
+      variable->set_name(name);
+      variable->set_value(value);
+    }
+    start.set_master_address(AddressOf(0));
+    start.set_master_port(agents_.facts()[0].free_port());
+  }
+
+  /// Where data connections of a node bind: its own address where the hostfile gives a loopback one, else 127.0.0.1
+  /// (with the local bootstrap all nodes are this machine).
+  std::string AddressOf(uint32_t node) const {
+    const std::string& host = job_.hosts[node].host;
+    return host.starts_with("127.") || host == "::1" ? host : "127.0.0.1";
+  }
+
+  // ---- files
+
+  void Record(const std::string& kind, const std::string& host, int rank, const std::string& text) {
+    if (!files_fail_) {
+      Guarded([&] { directory_.Event(UnixNanoseconds(), host, rank, monitor_.attempt(), kind, text); });
+    }
+    if (kind != "start") screen_->Notice(kind + ": " + text);
+  }
+
+  /// A run whose files cannot be written ends: it would lose what it is run for.
+  template <class Body>
+  void Guarded(Body body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      if (std::exchange(files_fail_, true)) return;
+      Cause cause{"launcher", "", -1, 0, 0, std::string("the run directory cannot be written: ") + error.what()};
+      Perform(monitor_.Failed(cause, Clock::now()));
+    }
+  }
+
+  void Conclude() {
+    const JobOutcome& outcome = monitor_.outcome();
+    std::string summary = record_.Summary(job_, outcome, monitor_.attempt());
+    try {
+      directory_.Event(UnixNanoseconds(), "", -1, monitor_.attempt(), "end",
+                       outcome.status + (outcome.cause ? ": " + outcome.cause->message : ""));
+      directory_.Write("summary.json", summary + "\n");
+    } catch (const Error& error) {
+      LogError(error.what());
+    }
+    std::string text = outcome.status + " (exit code " + std::to_string(outcome.exit_code) + ")";
+    if (outcome.cause) text += ": " + outcome.cause->message;
+    LogLevel level = outcome.status == "failed" ? LogLevel::error : LogLevel::info;
+    if (outcome.cause && outcome.cause->rank >= 0 && !last_lines_[outcome.cause->rank].empty()) {
+      text += "\n  last lines of rank " + std::to_string(outcome.cause->rank) + " on " + outcome.cause->host + ":";
+      for (const std::string& line : last_lines_[outcome.cause->rank]) text += "\n    " + Printable(line);
+    }
+    for (const WorkerEnd& victim : outcome.victims) {
+      text += "\n  rank " + std::to_string(victim.rank) + " ended because of it" +
+              (victim.message.empty() ? "" : ": " + victim.message);
+    }
+    Log(level, job_.spec.name + " " + text + "\n  run directory: " + directory_.path().string());
+  }
+
+  const Job& job_;
+  Agents agents_;
+  std::vector<std::pair<int, std::string>> plans_;
+  RunDirectory directory_;
+  JobMonitor monitor_;
+  std::unique_ptr<Screen> screen_;
+  RunRecord record_;
+  std::string token_ = RandomHex(16);
+  std::vector<NodeShare> shares_;
+  std::map<int, std::deque<std::string>> last_lines_;
+  Clock::time_point next_tick_ = Clock::now(), next_beat_ = Clock::now();
+  bool finished_ = false, files_fail_ = false;
+};
+
+}  // namespace
+
+int RunJob(const Job& job) {
+  RaiseOpenFileLimit();
+  return Run(job).Execute();
+}
+
+}  // namespace ds

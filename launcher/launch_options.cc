@@ -1,0 +1,131 @@
+#include "launcher/launch_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "launcher/arguments.h"
+#include "proto/version.h"
+#include "runtime/base/error.h"
+
+namespace ds {
+namespace {
+
+constexpr char kDescription[] =
+    "Trains a job on every slot of the hosts, or runs a program there.\n\n"
+    "  ds-launch JOB.yaml                                 on this machine: its GPUs, else two CPU workers\n"
+    "  ds-launch JOB.yaml --hostfile hosts                on the hosts of a file, one `HOST slots=N` a line\n"
+    "  ds-launch JOB.yaml --set training.steps=100        with a key of the job file changed\n"
+    "  ds-launch JOB.yaml --dry-run                       shows spec, ranks and plan; starts nothing\n"
+    "  ds-launch JOB.yaml --resume auto                   goes on from the newest checkpoint\n"
+    "  ds-launch --num-gpus 4 -- ./program ARGS...        starts a program with RANK, WORLD_SIZE, ... set\n";
+
+constexpr char kFooter[] =
+    "\nExit codes: 0 completed; 2 the command line, a file or the spec is wrong, or the plan does not fit; 3 a node\n"
+    "failed its preflight or could not be reached; 4 a node or its agent was lost; 5 no progress; 128+n the first "
+    "cause\n"
+    "was signal n; otherwise the exit code of the program that failed first. docs/operations.md says more.\n";
+
+constexpr int kMaxHosts = 65536;
+
+Override ParseOverride(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw UsageError("--set " + text + ": expected KEY=VALUE, as in --set training.steps=100");
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+int ParseCount(std::string_view text, const std::string& flag) {
+  int value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMaxHosts) {
+    throw UsageError(flag + ": expected a number from 1 to " + std::to_string(kMaxHosts) + ", got `" +
+                     std::string(text) + "`");
+  }
+  return value;
+}
+
+std::pair<int, int> ParsePlanFor(const std::string& text) {
+  size_t x = text.find('x');
+  if (x == std::string::npos) throw UsageError("--plan-for " + text + ": expected NxM: nodes x slots, as in 8x4");
+  return {ParseCount(std::string_view(text).substr(0, x), "--plan-for " + text),
+          ParseCount(std::string_view(text).substr(x + 1), "--plan-for " + text)};
+}
+
+void CheckTogether(const LaunchOptions& options, const std::string& machine) {
+  if (options.job_file.empty() && options.program.empty()) {
+    throw UsageError(
+        "what shall run? Give a job file (ds-launch JOB.yaml) or a program (ds-launch -- PROGRAM ARGS...)");
+  }
+  if (!options.job_file.empty() && !options.program.empty()) {
+    throw UsageError("both a job file (" + options.job_file + ") and a program (" + options.program[0] +
+                     ") are given: one of them");
+  }
+  if (options.plan_for && !options.dry_run) throw UsageError("--plan-for plans without running: add --dry-run");
+  if (options.plan_for && !options.program.empty()) throw UsageError("--plan-for: a program has no plan");
+  if (options.plan_for && !options.hostfile.empty()) {
+    throw UsageError("--plan-for stands in for the hosts: leave --hostfile out");
+  }
+  if (!machine.empty()) {
+    throw UsageError("--machine " + machine + ": machine files are not in this build; plans are priced without one");
+  }
+  if (!options.program.empty() && options.resume != "never") {
+    throw UsageError("--resume " + options.resume + ": a program's checkpoints are its own; pass it its own option");
+  }
+  if (options.output.empty()) throw UsageError("--output: expected a folder, got nothing");
+  if (options.resume.empty()) throw UsageError("--resume: expected auto, never or a path, got nothing");
+}
+
+}  // namespace
+
+CommandLine ParseLaunchCommandLine(int argc, char** argv) {
+  LaunchOptions options;
+  std::vector<std::string> arguments = NormalisedArguments(argc, argv);
+  auto separator = std::find(arguments.begin(), arguments.end(), "--");
+  bool has_program = separator != arguments.end();
+  if (has_program) options.program.assign(separator + 1, arguments.end());
+  arguments.erase(separator, arguments.end());
+  if (has_program && options.program.empty()) throw UsageError("no program after `--`");
+
+  CLI::App app(kDescription, "ds-launch");
+  app.footer(kFooter);
+  std::vector<std::string> overrides;
+  std::string num_nodes, num_gpus, plan_for, machine;
+  bool version = false;
+  app.add_option("JOB.yaml", options.job_file, "The job spec (docs/job-spec.md)");
+  app.add_option("-H,--hostfile", options.hostfile, "Hosts, one a line: HOST slots=N. Default: this machine");
+  app.add_option("-i,--include", options.filter.include, "Only these: NAME[:SLOT[,SLOT...]][@NAME...]");
+  app.add_option("-e,--exclude", options.filter.exclude, "All but these, written likewise");
+  app.add_option("--num-nodes", num_nodes, "Only the first N hosts");
+  app.add_option("--num-gpus", num_gpus, "Only the first N slots of each host; without a hostfile, N workers here");
+  app.add_option("--bootstrap", options.bootstrap,
+                 "How agents are brought up: auto, local, ssh, slurm, mpi, daemon. Default: the spec's");
+  app.add_option("--set", overrides, "KEY=VALUE: changes a key of the job file; KEY dotted, VALUE YAML; later wins")
+      ->allow_extra_args(false);
+  app.add_option("--export", options.exports,
+                 "NAME or NAME=VALUE: a variable for the workers, byte for byte, here or with this value")
+      ->allow_extra_args(false);
+  app.add_option("--output", options.output, "Where run directories go: OUTPUT/NAME/RUN-ID")->capture_default_str();
+  app.add_option("--resume", options.resume,
+                 "never; auto: the newest complete checkpoint under OUTPUT/NAME; PATH: a checkpoint or run directory")
+      ->capture_default_str();
+  app.add_flag("--dry-run", options.dry_run, "Show the resolved spec, the ranks, the agents' command and the plan");
+  app.add_option("--plan-for", plan_for, "NxM: with --dry-run, plan for N nodes of M slots that need not exist");
+  app.add_option("--machine", machine, "With --plan-for: a machine file to price the plan with");
+  app.add_flag("--version", version, "Print the version");
+  if (ParseArguments(app, std::move(arguments))) return {};
+  if (version) {
+    std::printf("ds-launch %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
+    return {};
+  }
+  for (const std::string& text : overrides) options.overrides.push_back(ParseOverride(text));
+  if (!num_nodes.empty()) options.filter.num_nodes = ParseCount(num_nodes, "--num-nodes");
+  if (!num_gpus.empty()) options.filter.num_gpus = ParseCount(num_gpus, "--num-gpus");
+  if (!plan_for.empty()) options.plan_for = ParsePlanFor(plan_for);
+  CheckTogether(options, machine);
+  return {options};
+}
+
+}  // namespace ds

@@ -1,0 +1,35 @@
+// The command line of ds-launch.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/job/filter.h"
+#include "runtime/job/job_spec.h"
+
+namespace ds {
+
+struct LaunchOptions {
+  std::string job_file;              ///< empty: a program is launched
+  std::vector<std::string> program;  ///< argv, as given after `--`
+  std::string hostfile;              ///< empty: this machine
+  HostFilter filter;
+  std::string bootstrap;             ///< empty: the spec's launch.bootstrap
+  std::vector<Override> overrides;   ///< in order
+  std::vector<std::string> exports;  ///< NAME or NAME=VALUE
+  std::string output = "runs";
+  std::string resume = "never";
+  bool dry_run = false;
+  std::optional<std::pair<int, int>> plan_for;  ///< nodes, slots a node
+};
+
+struct CommandLine {
+  std::optional<LaunchOptions> options;  ///< nothing: help or the version was asked for and printed
+};
+
+/// Throws UsageError that names the argument.
+CommandLine ParseLaunchCommandLine(int argc, char** argv);
+
+}  // namespace ds

@@ -1,0 +1,34 @@
+// What a run's files say: lines of metrics.jsonl and the summary, from what workers told.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job.h"
+#include "launcher/job_monitor.h"
+#include "proto/deepshard.pb.h"
+
+namespace ds {
+
+/// A line of metrics.jsonl, keys as the documentation gives them (docs/operations.md).
+std::string MetricLine(const deepshard::v1::StepRecord& record);
+
+/// Gathers what the summary needs while the job runs.
+class RunRecord {
+ public:
+  void Add(const deepshard::v1::StepRecord& record);
+  /// Rank 0's result.
+  void SetResult(const deepshard::v1::WorkerResult& result) { result_ = result; }
+
+  /// summary.json
+  std::string Summary(const Job& job, const JobOutcome& outcome, int64_t attempt) const;
+
+ private:
+  std::optional<deepshard::v1::StepRecord> last_;
+  std::optional<double> validation_loss_;
+  std::vector<double> tokens_per_second_;
+  std::optional<deepshard::v1::WorkerResult> result_;
+};
+
+}  // namespace ds

@@ -1,0 +1,65 @@
+// What the person who started a job sees while it runs: on a terminal a live view, redrawn in place, with log lines
+// above it; elsewhere one line every training.log_every steps. The job's state is told to it; it decides nothing.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/deepshard.pb.h"
+
+namespace ds {
+
+/// What does not change during a run.
+struct ScreenJob {
+  std::string name, run_directory;
+  std::vector<std::string> rank_hosts;  ///< by rank
+  int64_t steps = 0;                    ///< 0: a program, which has none
+  int64_t log_every = 10;
+};
+
+class Screen {
+ public:
+  virtual ~Screen() = default;  ///< leaves the terminal as it was
+
+  virtual void Health(const deepshard::v1::WorkerHealth& health) = 0;
+  virtual void Step(const deepshard::v1::StepRecord& record) = 0;
+  /// A line that a worker wrote.
+  virtual void Line(int rank, bool error_stream, std::string_view line) = 0;
+  /// Something that happened to the job.
+  virtual void Notice(std::string_view text) = 0;
+  /// Redraws what changed, at most 4 times a second.
+  virtual void Refresh(std::chrono::steady_clock::time_point now) = 0;
+  /// Ends the live view, leaving its last state to read.
+  virtual void Close() = 0;
+};
+
+/// The live view when standard output is a terminal that can move its cursor, else lines. NO_COLOR is respected.
+std::unique_ptr<Screen> MakeScreen(const ScreenJob& job);
+
+/// One step as a line: "step 20/200  loss 2.3456  grad 1.23  lr 3e-04  12.3k tokens/s  123 ms  left 1 min 02 s".
+/// `left_seconds` < 0: unknown.
+std::string StepLine(const deepshard::v1::StepRecord& record, int64_t steps, double left_seconds);
+
+/// "1.23k", "45.6M"
+std::string CountText(double value);
+/// "123 MiB", "4.5 GiB"
+std::string BytesText(int64_t bytes);
+
+/// A line made safe to show: control characters other than tab and escape sequences' harmless colors are dropped.
+std::string Printable(std::string_view line);
+
+/// The rows of the live view, each at most `columns` wide and at most `rows` of them. Pure: what tests look at.
+struct LiveState {
+  ScreenJob job;
+  std::vector<deepshard::v1::WorkerHealth> ranks;
+  deepshard::v1::StepRecord last;
+  double left_seconds = -1;
+  bool color = false;
+};
+std::vector<std::string> LiveRows(const LiveState& state, int columns, int rows);
+
+}  // namespace ds

@@ -1,0 +1,116 @@
+// How numbers, steps and the live view are written.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "launcher/screen.h"
+#include "runtime/base/clock.h"
+
+namespace ds {
+namespace {
+
+namespace pb = ::deepshard::v1;
+
+template <class... Values>
+std::string Format(const char* format, Values... values) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+std::string Colored(const std::string& text, const char* code, bool color) {
+  return color ? std::string("\x1b[") + code + "m" + text + "\x1b[0m" : text;
+}
+
+std::string Bar(double part, int width) {
+  int filled = static_cast<int>(std::lround(std::clamp(part, 0.0, 1.0) * width));
+  return "[" + std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(width - filled), '.') +
+         "]";
+}
+
+/// Cuts plain text (no escape sequences) to a width.
+std::string Cut(const std::string& text, int columns) {
+  return text.size() <= static_cast<size_t>(columns) ? text : text.substr(0, static_cast<size_t>(columns));
+}
+
+std::string RankRow(const pb::WorkerHealth& health, const std::string& host, bool foreign) {
+  std::string row = Format("%5u  %-16.16s %-12.12s", health.rank(), host.c_str(), health.state().c_str());
+  if (!foreign) {
+    row += Format(" %8lld %11s %10.1f ms", static_cast<long long>(health.step()),
+                  CountText(health.tokens_per_second()).c_str(), health.comm_exposed_ms());
+  }
+  return row + Format(" %10s", BytesText(health.memory()).c_str()) +
+         (health.since_progress_seconds() > 5 ? "  " + DurationText(health.since_progress_seconds()) + " ago" : "");
+}
+
+}  // namespace
+
+std::string CountText(double value) {
+  if (value >= 1e9) return Format("%.3gG", value * 1e-9);
+  if (value >= 1e6) return Format("%.3gM", value * 1e-6);
+  if (value >= 1e3) return Format("%.3gk", value * 1e-3);
+  return Format("%.3g", value);
+}
+
+std::string BytesText(int64_t bytes) {
+  double value = static_cast<double>(bytes);
+  if (value >= 1024.0 * 1024 * 1024) return Format("%.1f GiB", value / (1024.0 * 1024 * 1024));
+  return Format("%.0f MiB", value / (1024.0 * 1024));
+}
+
+std::string StepLine(const pb::StepRecord& record, int64_t steps, double left_seconds) {
+  std::string line =
+      Format("step %lld/%lld  loss %.4f  grad %.3g  lr %.2e  %s tokens/s  %.0f ms",
+             static_cast<long long>(record.step()), static_cast<long long>(steps), record.loss(), record.grad_norm(),
+             record.lr(), CountText(record.tokens_per_second()).c_str(), record.step_ms());
+  if (record.comm_exposed_ms() > 0) line += Format(" (%.0f ms waiting for peers)", record.comm_exposed_ms());
+  if (record.has_validation_loss()) line += Format("  validation %.4f", record.validation_loss());
+  if (record.skipped()) line += "  skipped: overflow";
+  if (left_seconds >= 0) line += "  left " + DurationText(left_seconds);
+  return line;
+}
+
+std::string Printable(std::string_view line) {
+  std::string text;
+  for (size_t i = 0; i < line.size(); ++i) {
+    unsigned char c = static_cast<unsigned char>(line[i]);
+    if (c == 0x1b && i + 1 < line.size() && line[i + 1] == '[') {  // CSI ... final byte: colors (m) alone may pass
+      size_t end = i + 2;
+      while (end < line.size() && static_cast<unsigned char>(line[end]) < 0x40) ++end;
+      if (end < line.size() && line[end] == 'm') text += line.substr(i, end + 1 - i);
+      i = end;
+    } else if (c == '\t' || (c >= 0x20 && c != 0x7f)) {
+      text += static_cast<char>(c);
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> LiveRows(const LiveState& state, int columns, int rows) {
+  const ScreenJob& job = state.job;
+  bool foreign = job.steps == 0;
+  std::vector<std::string> result;
+  auto add = [&](const std::string& text, const char* code) {
+    result.push_back(Colored(Cut(text, columns - 1), code, state.color && code));
+  };
+  add(job.name + "  " + std::to_string(job.rank_hosts.size()) + " ranks  " + job.run_directory, "1");
+  if (!foreign) {
+    double part = static_cast<double>(state.last.step()) / static_cast<double>(job.steps);
+    add(Bar(part, std::clamp(columns / 4, 10, 40)) + " " + StepLine(state.last, job.steps, state.left_seconds),
+        nullptr);
+  }
+  add(foreign ? " rank  host             state           memory"
+              : " rank  host             state            step    tokens/s   comm wait     memory",
+      "2");
+  size_t room = static_cast<size_t>(std::max(1, rows - static_cast<int>(result.size()) - 2));
+  size_t shown = std::min(room, state.ranks.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const pb::WorkerHealth& health = state.ranks[i];
+    const char* code = health.since_progress_seconds() > 20 ? "33" : nullptr;
+    add(RankRow(health, job.rank_hosts[i], foreign), code);
+  }
+  if (shown < state.ranks.size()) add("  and " + std::to_string(state.ranks.size() - shown) + " ranks more", "2");
+  return result;
+}
+
+}  // namespace ds

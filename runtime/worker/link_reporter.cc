@@ -1,0 +1,63 @@
+#include "runtime/worker/link_reporter.h"
+
+#include <utility>
+
+namespace ds {
+namespace {
+
+constexpr auto kEvery = std::chrono::seconds(1);
+
+}  // namespace
+
+LinkReporter::LinkReporter(AgentLink& link, const std::atomic<bool>& stop) : link_(link), stop_(stop) {
+  status_.state = "starting";
+  thread_ = std::thread([this] { Run(); });
+}
+
+LinkReporter::~LinkReporter() {
+  {
+    std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ended_.notify_all();
+  thread_.join();
+}
+
+void LinkReporter::OnState(const std::string& state) {
+  std::lock_guard lock(mutex_);
+  status_.state = state;
+  progress_at_ = std::chrono::steady_clock::now();
+}
+
+void LinkReporter::OnStep(const StepRecord& record) {
+  std::lock_guard lock(mutex_);
+  progress_at_ = std::chrono::steady_clock::now();
+  status_.step = record.step;
+  status_.tokens_per_second = record.tokens_per_second;
+  status_.comm_exposed_ms = record.comm_exposed_ms;
+  if (link_.assignment().rank == 0) steps_.push_back(record);
+}
+
+void LinkReporter::OnEvent(const std::string& kind, const std::string& message) { link_.SendEvent(kind, message); }
+
+void LinkReporter::Run() {
+  std::unique_lock lock(mutex_);
+  bool last = false;
+  while (!last) {
+    last = end_;
+    Send(lock);
+    if (!last) ended_.wait_for(lock, kEvery, [&] { return end_; });
+  }
+}
+
+void LinkReporter::Send(std::unique_lock<std::mutex>& lock) {
+  WorkerStatus status = status_;
+  status.since_progress_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - progress_at_).count();
+  std::vector<StepRecord> steps = std::exchange(steps_, {});
+  lock.unlock();
+  link_.SendStatus(status, steps);
+  lock.lock();
+}
+
+}  // namespace ds

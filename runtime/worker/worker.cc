@@ -1,0 +1,148 @@
+#include "runtime/worker/worker.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "proto/channel.h"
+#include "proto/version.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/worker/link_reporter.h"
+
+namespace ds {
+namespace {
+
+constexpr char kHelp[] =
+    "ds-worker is started for you, one for each slot, by the agent of its node (ds-agent), which in turn is started "
+    "by\n"
+    "ds-launch. It trains one rank of the job that its agent assigns to it.\n\n"
+    "  --agent SOCKET   the agent's Unix socket\n"
+    "  --rank N         this worker's rank\n"
+    "  --attempt N      which start of the workers this is (default 1)\n"
+    "  --version        print the version\n";
+
+/// After an order to abandon the step, the time in which a failure of our own may still be told.
+constexpr auto kAbandonAfter = std::chrono::seconds(1);
+
+std::atomic<bool> stop_requested{false};
+
+void OnTerminate(int) { stop_requested = true; }
+
+struct Arguments {
+  std::string socket;
+  int rank = -1;
+  int64_t attempt = 1;
+};
+
+template <class T>
+T Number(const char* text, const std::string& flag) {
+  T value{};
+  auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
+  if (error != std::errc() || *end != '\0' || value < 0) throw UsageError(flag + ": not a number: " + text);
+  return value;
+}
+
+Arguments Parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; i += 2) {
+    std::string flag = argv[i];
+    if (i + 1 >= argc) throw UsageError(flag + ": a value is missing\n" + kHelp);
+    if (flag == "--agent") {
+      arguments.socket = argv[i + 1];
+    } else if (flag == "--rank") {
+      arguments.rank = Number<int>(argv[i + 1], flag);
+    } else if (flag == "--attempt") {
+      arguments.attempt = Number<int64_t>(argv[i + 1], flag);
+    } else {
+      throw UsageError("unknown option " + flag + "\n" + kHelp);
+    }
+  }
+  if (arguments.socket.empty() || arguments.rank < 0) throw UsageError(kHelp);
+  return arguments;
+}
+
+void WatchSignals() {
+  ::signal(SIGPIPE, SIG_IGN);
+  struct sigaction action {};
+  action.sa_handler = OnTerminate;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+void OnStop(bool checkpoint) {
+  stop_requested = true;
+  if (checkpoint) return;
+  std::thread([] {
+    std::this_thread::sleep_for(kAbandonAfter);
+    ::_exit(kVictimExit);
+  }).detach();
+}
+
+/// A job without its agent has nobody to report to and nobody who would end it.
+void OnLost() {
+  LogError("the agent is gone: this worker ends");
+  ::_exit(kVictimExit);
+}
+
+int RunJob(AgentLink& link, const WorkerJob& job) {
+  std::string message;
+  bool victim = false;
+  int code = 0;
+  std::optional<TrainResult> result;
+  {
+    LinkReporter reporter(link, stop_requested);
+    try {
+      result = job(link.assignment(), reporter, link);
+    } catch (const CommunicatorAborted& error) {
+      message = error.what();
+      victim = true;
+      code = kVictimExit;
+    } catch (const Error& error) {
+      message = error.what();
+      code = static_cast<int>(error.code());
+    } catch (const std::exception& error) {
+      message = error.what();
+      code = 1;
+    }
+  }
+  if (result) link.SendResult(*result);
+  if (code != 0) {
+    LogError(message);
+    link.SendFailure(message, victim);
+  }
+  link.Close();
+  return code;
+}
+
+}  // namespace
+
+int WorkerMain(int argc, char** argv, const WorkerJob& job) {
+  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
+    std::printf("ds-worker %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
+    return 0;
+  }
+  PrepareGrpc();
+  WatchSignals();
+  try {
+    Arguments arguments = Parse(argc, argv);
+    AgentLink link(arguments.socket, arguments.rank, arguments.attempt, {OnStop, OnLost});
+    return RunJob(link, job);
+  } catch (const Error& error) {
+    LogError(std::string("ds-worker: ") + error.what());
+    return static_cast<int>(error.code());
+  }
+}
+
+}  // namespace ds
