@@ -1,0 +1,81 @@
+#include "runtime/optim/optimizer.h"
+
+#include <algorithm>
+
+namespace ds {
+
+Optimizer::Optimizer(const OptimizerConfig& config, const ModelLayout& layout, int rank) : config_(config) {
+  for (size_t u = 0; u < layout.units.size(); ++u) {
+    const ParamUnit& unit = layout.units[u];
+    AddRuns(unit, layout.ShardRanges(static_cast<int>(u), rank), shard_runs_.emplace_back());
+    AddRuns(unit, {ShardRange{0, 0, unit.numel}}, whole_runs_.emplace_back());
+  }
+}
+
+// Padding goes with the parameter before it: its gradient, and so its value, stays zero under every optimizer here.
+void Optimizer::AddRuns(const ParamUnit& unit, const std::vector<ShardRange>& ranges, std::vector<Run>& runs) const {
+  for (const ShardRange& range : ranges) {
+    const int64_t range_end = range.unit_begin + range.count;
+    int64_t at = range.unit_begin;
+    for (size_t p = 0; p < unit.params.size() && at < range_end; ++p) {
+      const int64_t param_end = p + 1 < unit.params.size() ? unit.params[p + 1].offset : unit.numel;
+      if (param_end <= at) continue;
+      const int64_t end = std::min(param_end, range_end);
+      const bool decay = unit.params[p].spec.decay;
+      const bool extends = at != range.unit_begin && runs.back().decay == decay;
+      if (extends)
+        runs.back().count += end - at;
+      else
+        runs.push_back(Run{range, at, end - at, decay});
+      at = end;
+    }
+  }
+}
+
+void Optimizer::BeginStep(const Rates& rates, int64_t steps_done, double gradient_scale) {
+  const double beta1 = rates.beta1.value_or(config_.beta1), beta2 = rates.beta2.value_or(config_.beta2);
+  const bool decoupled = config_.kind == OptimizerKind::adamw;
+  for (int i = 0; i < 2; ++i) {
+    const double decay = i == 1 ? config_.weight_decay : 0.0;
+    adam_[i] = MakeAdamScalars(rates.lr, beta1, beta2, config_.eps, decay, decoupled, config_.bias_correction,
+                               steps_done + 1, gradient_scale);
+    sgd_[i] = SgdScalars{static_cast<float>(gradient_scale),
+                         static_cast<float>(rates.lr),
+                         static_cast<float>(config_.momentum),
+                         static_cast<float>(1 - config_.dampening),
+                         static_cast<float>(decay),
+                         config_.nesterov,
+                         steps_done == 0};
+    lion_[i] = LionScalars{
+        static_cast<float>(gradient_scale),      static_cast<float>(rates.lr), static_cast<float>(beta1),
+        static_cast<float>(1 - beta1),           static_cast<float>(beta2),    static_cast<float>(1 - beta2),
+        static_cast<float>(1 - rates.lr * decay)};
+    adagrad_[i] = AdagradScalars{static_cast<float>(gradient_scale), static_cast<float>(rates.lr),
+                                 static_cast<float>(config_.eps), static_cast<float>(decay)};
+  }
+}
+
+void Optimizer::StepUnit(const KernelContext& context, int unit, bool whole, const UnitState& state) const {
+  const std::vector<Run>& runs = whole ? whole_runs_[unit] : shard_runs_[unit];
+  for (const Run& run : runs) StepRun(context, run, state);
+}
+
+void Optimizer::StepRun(const KernelContext& context, const Run& run, const UnitState& state) const {
+  auto part = [&](const UnitTensor& tensor) {
+    return tensor.data ? tensor.Part(run.range, run.begin, run.count) : Tensor();
+  };
+  const Tensor gradient = part(state.gradient), master = part(state.master), working = part(state.working);
+  switch (config_.kind) {
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw:
+      return AdamStep(context, adam_[run.decay], gradient, master, part(state.moment1), part(state.moment2), working);
+    case OptimizerKind::sgd:
+      return SgdStep(context, sgd_[run.decay], gradient, master, part(state.moment1), working);
+    case OptimizerKind::lion:
+      return LionStep(context, lion_[run.decay], gradient, master, part(state.moment1), working);
+    case OptimizerKind::adagrad:
+      return AdagradStep(context, adagrad_[run.decay], gradient, master, part(state.moment1), working);
+  }
+}
+
+}  // namespace ds

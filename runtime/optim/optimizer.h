@@ -1,0 +1,49 @@
+// The optimizer of a rank: steps the elements of a unit that the rank holds, run by run of equal weight decay.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/context.h"
+#include "kernels/optimizer.h"
+#include "runtime/optim/schedule.h"
+#include "runtime/state/unit_tensor.h"
+
+namespace ds {
+
+/// The tensors that one step of one unit reads and writes. f32, but working: the compute dtype. `working` is empty
+/// where it is the master itself (fp32).
+struct UnitState {
+  UnitTensor gradient, master, moment1, moment2, working;
+};
+
+class Optimizer {
+ public:
+  Optimizer(const OptimizerConfig& config, const ModelLayout& layout, int rank);
+
+  /// Computes the scalars of the step after `steps_done` optimizer steps. Gradients are multiplied by `gradient_scale`
+  /// (clipping, and the inverse of the loss scale). Not while a StepUnit runs.
+  void BeginStep(const Rates& rates, int64_t steps_done, double gradient_scale);
+
+  /// Steps `unit`: all of it (ZeRO-0), or the shard of this rank.
+  void StepUnit(const KernelContext& context, int unit, bool whole, const UnitState& state) const;
+
+ private:
+  /// Elements of one unit with one weight decay, inside one range.
+  struct Run {
+    ShardRange range;
+    int64_t begin = 0, count = 0;
+    bool decay = false;
+  };
+  void AddRuns(const ParamUnit& unit, const std::vector<ShardRange>& ranges, std::vector<Run>& runs) const;
+  void StepRun(const KernelContext& context, const Run& run, const UnitState& state) const;
+
+  OptimizerConfig config_;
+  std::vector<std::vector<Run>> shard_runs_, whole_runs_;  ///< a unit
+  AdamScalars adam_[2];                                    ///< without and with weight decay
+  SgdScalars sgd_[2];
+  LionScalars lion_[2];
+  AdagradScalars adagrad_[2];
+};
+
+}  // namespace ds

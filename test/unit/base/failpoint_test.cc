@@ -1,0 +1,58 @@
+// Promise: a failpoint fires at the place, on the rank, in the attempt and at the hit that it names, and nowhere else.
+#include "runtime/base/failpoint.h"
+
+#include "runtime/base/error.h"
+#include "test/catch.h"
+
+namespace ds {
+namespace {
+
+/// Takes the failpoints away again.
+struct Cleared {
+  ~Cleared() { SetFailpoints(""); }
+};
+
+bool Fires(const std::string& name) {
+  try {
+    Failpoint(name);
+    return false;
+  } catch (const RuntimeError&) {
+    return true;
+  }
+}
+
+TEST_CASE("a failpoint matches names, with '*' for any run of characters") {
+  const Cleared cleared;
+  SetFailpoints("step:5/BackwardWeight layer1*mb0,throw");
+  CHECK(FailpointsSet());
+  CHECK_FALSE(Fires("step:5/BackwardWeight layer2.mlp mb0"));
+  CHECK_FALSE(Fires("step:5/BackwardWeight layer1.mlp mb01"));
+  CHECK(Fires("step:5/BackwardWeight layer1.mlp mb0"));
+  CHECK_FALSE(Fires("step:5/BackwardWeight layer1.mlp mb0"));  // once
+}
+
+TEST_CASE("a failpoint keeps to its rank, attempt and hit") {
+  const Cleared cleared;
+  SetFailpoints("a,rank=1,attempt=2,throw;b,hit=3,throw");
+  SetFailpointScope(0, 2);
+  CHECK_FALSE(Fires("a"));
+  SetFailpointScope(1, 1);
+  CHECK_FALSE(Fires("a"));
+  SetFailpointScope(1, 2);
+  CHECK(Fires("a"));
+  CHECK_FALSE(Fires("b"));
+  CHECK_FALSE(Fires("b"));
+  CHECK(Fires("b"));
+}
+
+TEST_CASE("a bad entry is refused, and none is none") {
+  const Cleared cleared;
+  for (const char* bad : {"a", "a,explode", "a,rank=x,kill", "a,color=1,kill", ",kill"})
+    CHECK_THROWS_AS(SetFailpoints(bad), UsageError);
+  SetFailpoints("");
+  CHECK_FALSE(FailpointsSet());
+  CHECK_FALSE(Fires("a"));
+}
+
+}  // namespace
+}  // namespace ds
