@@ -151,7 +151,7 @@ struct ReduceWorkspace {
 };
 ReduceWorkspace ReduceWorkspaceOf(int64_t bucket_bytes, int ranks, bool direct);
 
-/// Doubles that Norm's all-gather carries besides the units' sums: loss, overflow flag, stop flag.
+/// Doubles that Norm's all-gather carries besides the units' sums: loss, stop flag, first micro-batch with a bad loss.
 inline constexpr int kNormExtras = 3;
 
 /// Bytes and time, predicted before the job starts.

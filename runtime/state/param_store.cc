@@ -1,0 +1,143 @@
+#include "runtime/state/param_store.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/elementwise.h"
+#include "kernels/random.h"
+#include "runtime/base/error.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kBufferAlignment = 64;  // bytes
+constexpr int64_t kChunk = 1 << 16;       // elements that pass through fp32 on their way into a 16-bit copy
+constexpr int kTiers = 3;
+
+int64_t AlignUp(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
+
+/// FNV-1a, 64 bits: the site of a parameter's random stream.
+uint64_t HashOf(const std::string& name) {
+  uint64_t hash = 14695981039346656037ull;
+  for (unsigned char c : name) hash = (hash ^ c) * 1099511628211ull;
+  return hash;
+}
+
+}  // namespace
+
+StateSource InitialState(uint64_t seed, const KernelContext& context) {
+  return [seed, context](const ParamSpec& param, StateKind state, int64_t begin, Tensor out) {
+    if (state != StateKind::master) return Fill(context, out, 0.0);
+    switch (param.init) {
+      case InitKind::normal:
+        return FillNormal(context, RandomStream{seed, HashOf(param.name)}, static_cast<uint64_t>(begin), 0.0f,
+                          static_cast<float>(param.stddev), out);
+      case InitKind::ones:
+        return Fill(context, out, 1.0);
+      case InitKind::zeros:
+        return Fill(context, out, 0.0);
+    }
+  };
+}
+
+ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan)
+    : layout_(layout), compute_(plan.options.compute), rank_(plan.options.rank) {
+  int64_t sizes[kTiers] = {};
+  std::vector<int64_t> offsets(plan.buffers.size(), -1);
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    if (buffer.kind != BufferKind::resident || buffer.alias_of >= 0) continue;
+    if (buffer.tier == Tier::file) throw RuntimeError("buffer " + buffer.name + ": the CPU backend has no file tier");
+    offsets[b] = sizes[static_cast<int>(buffer.tier)];
+    sizes[static_cast<int>(buffer.tier)] += AlignUp(buffer.bytes);
+  }
+  for (int tier = 0; tier < kTiers; ++tier) memory_[tier] = HostMemory(sizes[tier]);
+
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    if (buffer.kind != BufferKind::resident) continue;
+    Entry entry{buffer, {}};
+    const int64_t unit_numel = layout.units[buffer.unit].numel;
+    const DType dtype = buffer.state == StateKind::working ? compute_ : DType::f32;
+    if (buffer.alias_of >= 0) {
+      // fp32: the master is (this rank's part of) the working copy, in the same places.
+      const Buffer& target = plan.buffers[buffer.alias_of];
+      const Tensor bytes = memory_[static_cast<int>(target.tier)].Bytes(offsets[buffer.alias_of], target.bytes);
+      entry.buffer.whole = target.whole;
+      entry.data = Tensor(bytes.data, DType::f32, Shape{target.whole ? unit_numel : unit_numel / layout.ranks});
+    } else {
+      const int64_t numel = buffer.whole ? unit_numel : unit_numel / layout.ranks;
+      if (numel * static_cast<int64_t>(SizeOf(dtype)) != buffer.bytes)
+        throw RuntimeError("buffer " + buffer.name + ": " + std::to_string(buffer.bytes) + " bytes for " +
+                           std::to_string(numel) + " elements of " + NameOf(dtype));
+      const Tensor bytes = memory_[static_cast<int>(buffer.tier)].Bytes(offsets[b], buffer.bytes);
+      entry.data = Tensor(bytes.data, dtype, Shape{numel});
+    }
+    entries_.push_back(entry);
+  }
+}
+
+Tensor ParamStore::Resident(const Buffer& buffer) const {
+  for (const Entry& entry : entries_)
+    if (entry.buffer.unit == buffer.unit && entry.buffer.state == buffer.state && entry.buffer.slot == buffer.slot)
+      return entry.data;
+  throw RuntimeError("the parameter store holds no buffer " + buffer.name);
+}
+
+UnitTensor ParamStore::Find(int unit, StateKind state, int slot) const {
+  for (const Entry& entry : entries_)
+    if (entry.buffer.unit == unit && entry.buffer.state == state && entry.buffer.slot == slot)
+      return UnitTensor{entry.data, entry.buffer.whole};
+  return {};
+}
+
+void ParamStore::Fill(const StateSource& source) {
+  for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit)
+    for (StateKind state : {StateKind::working, StateKind::master, StateKind::moment1, StateKind::moment2})
+      if (UnitTensor tensor = Find(unit, state)) FillTensor(unit, state, tensor, source);
+}
+
+// Padding is left as it was allocated: zero.
+void ParamStore::FillTensor(int unit_index, StateKind state, const UnitTensor& tensor, const StateSource& source) {
+  const ParamUnit& unit = layout_.units[unit_index];
+  const StateKind wanted = state == StateKind::working ? StateKind::master : state;
+  const std::vector<ShardRange> ranges =
+      tensor.whole ? std::vector{ShardRange{0, 0, unit.numel}} : layout_.ShardRanges(unit_index, rank_);
+  std::vector<float> chunk;
+  for (const ShardRange& range : ranges) {
+    for (const ParamRun& run : ParamRuns(unit, range.unit_begin, range.count)) {
+      const ParamSpec& spec = unit.params[run.param].spec;
+      if (tensor.data.dtype == DType::f32) {
+        source(spec, wanted, run.begin, tensor.Part(range, run.unit_begin, run.count));
+        continue;
+      }
+      for (int64_t done = 0; done < run.count; done += kChunk) {
+        const int64_t count = std::min(kChunk, run.count - done);
+        chunk.resize(static_cast<size_t>(count));
+        const Tensor values = Tensor::Of(chunk.data(), Shape{count});
+        source(spec, wanted, run.begin + done, values);
+        Cast(KernelContext(), values, tensor.Part(range, run.unit_begin + done, count));
+      }
+    }
+  }
+}
+
+std::vector<StateRun> ParamStore::Owned() const {
+  std::vector<StateRun> runs;
+  for (int u = 0; u < static_cast<int>(layout_.units.size()); ++u) {
+    const ParamUnit& unit = layout_.units[u];
+    for (const ShardRange& range : layout_.ShardRanges(u, rank_)) {
+      for (const ParamRun& run : ParamRuns(unit, range.unit_begin, range.count)) {
+        for (StateKind state : {StateKind::master, StateKind::moment1, StateKind::moment2}) {
+          const UnitTensor tensor = Find(u, state);
+          if (!tensor) continue;
+          runs.push_back(
+              StateRun{&unit.params[run.param].spec, state, run.begin, tensor.Part(range, run.unit_begin, run.count)});
+        }
+      }
+    }
+  }
+  return runs;
+}
+
+}  // namespace ds
