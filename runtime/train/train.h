@@ -15,15 +15,16 @@ namespace ds {
 /// One line of metrics.jsonl, as the contract names its keys. Rank 0's record is the job's; other ranks report theirs
 /// for health alone (loss and grad_norm are the same on every rank).
 struct StepRecord {
-  int64_t step = 0;     ///< from 1
+  int64_t step = 0;  ///< from 1
   int64_t attempt = 1;
-  double loss = 0;      ///< mean over the global batch's tokens
-  double grad_norm = 0; ///< before clipping
+  double loss = 0;       ///< mean over the global batch's tokens
+  double grad_norm = 0;  ///< before clipping
   double lr = 0;
-  int64_t tokens = 0;   ///< so far
+  int64_t tokens = 0;  ///< so far
   double tokens_per_second = 0;
   double step_ms = 0, compute_ms = 0, comm_exposed_ms = 0, io_exposed_ms = 0;
-  double data_ms = 0;   ///< part of step_ms spent on reading samples
+  double data_ms = 0;         ///< part of step_ms spent on reading samples
+  double overhead_ms = 0;     ///< part of step_ms outside kernels, communication, I/O and data: what the runtime costs
   std::optional<double> mfu;  ///< absent where the device's peak is unknown
   int64_t peak_device_bytes = 0, peak_host_bytes = 0, peak_file_bytes = 0;
   std::optional<double> validation_loss;
@@ -38,7 +39,8 @@ class Reporter {
   virtual ~Reporter() = default;
   virtual void OnState(const std::string& state) = 0;  ///< "starting", "connecting", "loading", "training", ...
   virtual void OnStep(const StepRecord& record) = 0;
-  /// An event for events.jsonl. kind: "checkpoint", "resume", "resume_fallback", "overflow", "loss_scale_floor", ...
+  /// An event for events.jsonl. kind: "checkpoint", "resume", "resume_fallback", "overflow", "nan_skipped", ... Events
+  /// of the whole job come from rank 0 alone.
   virtual void OnEvent(const std::string& kind, const std::string& message) = 0;
   /// The job was asked to stop: finish the step, take a checkpoint if the spec says so, end. All ranks agree on the
   /// step through the step's own collectives, so ranks may learn of it at different times.
@@ -47,9 +49,9 @@ class Reporter {
 
 struct TrainEnvironment {
   int rank = 0, size = 1;
-  int threads = 1;                  ///< CPU threads of this rank
-  std::string run_directory;        ///< OUTPUT/NAME/RUN-ID; checkpoints go below it
-  std::string resume;               ///< a checkpoint's folder, already chosen and verified; empty: start anew
+  int threads = 1;            ///< CPU threads of this rank
+  std::string run_directory;  ///< OUTPUT/NAME/RUN-ID; checkpoints go below it
+  std::string resume;         ///< a checkpoint's folder, already chosen and verified; empty: start anew
   int64_t attempt = 1;
   CommunicatorFactory communicators;
   Reporter* reporter = nullptr;
@@ -58,8 +60,8 @@ struct TrainEnvironment {
 /// What the summary compares: predicted and measured alike.
 struct Footprint {
   double step_ms = 0;
-  int64_t device_peak = 0, host_peak = 0, file_peak = 0;   ///< bytes
-  std::map<std::string, int64_t> bytes_moved;              ///< by action kind, a step
+  int64_t device_peak = 0, host_peak = 0, file_peak = 0;  ///< bytes
+  std::map<std::string, int64_t> bytes_moved;             ///< by action kind, a step
 };
 
 struct TrainResult {
@@ -67,8 +69,9 @@ struct TrainResult {
   double final_loss = 0;
   std::optional<double> validation_loss;
   double median_tokens_per_second = 0;
-  bool stopped = false;      ///< ended by StopRequested before `training.steps`
-  std::string checkpoint;    ///< the last one written; empty: none
+  double median_overhead_ms = 0;  ///< of StepRecord::overhead_ms
+  bool stopped = false;           ///< ended by StopRequested before `training.steps`
+  std::string checkpoint;         ///< the last one written; empty: none
   Footprint predicted, measured;
 };
 

@@ -1,0 +1,34 @@
+// The samples of this rank's micro-batches, read from a dataset in the sampler's order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/data/dataset.h"
+#include "runtime/exec/executor.h"
+#include "runtime/job/job_spec.h"
+
+namespace ds {
+
+class BatchReader {
+ public:
+  /// `paths`: data.train or data.validation of `spec`. shuffle: in the sampler's order; otherwise the file's.
+  BatchReader(const JobSpec& spec, const std::vector<std::string>& paths, bool shuffle, int rank, int ranks);
+
+  /// This rank's micro-batches of the global batch whose first sample is the `position`-th of training. The tensors are
+  /// valid until the next call.
+  std::vector<MicroBatch> Read(int64_t position);
+
+  int64_t samples() const { return dataset_->samples(); }
+
+ private:
+  int rank_, ranks_;
+  int64_t micro_batches_, micro_batch_size_, tokens_;
+  std::unique_ptr<Dataset> dataset_;
+  Sampler sampler_;
+  std::vector<int32_t> inputs_, targets_, sample_;
+};
+
+}  // namespace ds

@@ -1,0 +1,192 @@
+// The step loop.
+#include "runtime/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "runtime/base/failpoint.h"
+#include "runtime/optim/clip.h"
+#include "runtime/plan/planner.h"
+#include "runtime/train/trace.h"
+
+namespace ds {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// Steps over which the summary's medians are taken: the newest ones.
+constexpr size_t kMedianWindow = 4096;
+
+void Keep(std::vector<double>& values, double value, int64_t step) {
+  if (values.size() < kMedianWindow)
+    values.push_back(value);
+  else
+    values[static_cast<size_t>(step) % kMedianWindow] = value;
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+TrainResult Trainer::Run() {
+  TrainResult result;
+  result.predicted.step_ms = plan_.price.step_seconds * 1e3;
+  result.predicted.device_peak = plan_.price.peak_bytes[static_cast<int>(Tier::device)];
+  result.predicted.host_peak = plan_.price.peak_bytes[static_cast<int>(Tier::host)];
+  result.predicted.file_peak = plan_.price.peak_bytes[static_cast<int>(Tier::file)];
+  for (const Action& action : plan_.actions)
+    if (action.bytes > 0) result.predicted.bytes_moved[NameOf(action.kind)] += action.bytes;
+
+  environment_.reporter->OnState("training");
+  while (!IsLastStep() && !result.stopped) {
+    StepRecord record = Step();
+    const bool stopping = stop_agreed_ && !IsLastStep();
+    const int64_t every = spec_.training.validate_every;
+    if (every > 0 && (state_.step % every == 0 || IsLastStep()) && !stopping) {
+      record.validation_loss = ValidationLoss();
+      result.validation_loss = record.validation_loss;
+    }
+    if (CheckpointDue(stopping)) record.checkpoint_stall_ms = WriteState() * 1e3;
+    environment_.reporter->OnStep(record);
+    result.stopped = stopping;
+  }
+
+  result.steps = state_.step;
+  result.final_loss = state_.final_loss;
+  result.median_tokens_per_second = Median(tokens_per_second_);
+  result.median_overhead_ms = Median(overhead_ms_);
+  result.checkpoint = last_checkpoint_;
+  result.measured = Measured();
+  return result;
+}
+
+StepInputs Trainer::Inputs(bool training) const {
+  StepInputs inputs;
+  inputs.context.kernel.threads = environment_.threads;
+  inputs.context.training = training;
+  inputs.context.seed = spec_.seed;
+  inputs.context.step = state_.step + (training ? 1 : 0);
+  inputs.context.loss_scale = loss_scale_.scale();
+  inputs.context.global_tokens = spec_.batch.train_batch_size * spec_.data.sequence_length;
+  return inputs;
+}
+
+StepRecord Trainer::Step() {
+  const Clock::time_point begin = Clock::now();
+  StepInputs inputs = Inputs(true);
+  const int64_t step = inputs.context.step;
+  const auto& profiled = spec_.training.profile_steps;
+  inputs.trace = std::find(profiled.begin(), profiled.end(), step) != profiled.end();
+  inputs.stop = environment_.reporter->StopRequested();
+  inputs.decide = [this](const StepSums& sums) { return Decide(sums); };
+  inputs.micro_batches = train_data_.Read(state_.samples);
+  const double data_seconds = SecondsSince(begin);
+
+  not_finite_ = false;
+  const double scale = loss_scale_.scale();
+  const StepOutcome outcome = executor_->Run(inputs);
+  if (not_finite_) {
+    const std::string message =
+        "step " + std::to_string(step) + ": " + DiagnoseNonFinite(outcome.sums, inputs.micro_batches);
+    if (spec_.training.on_nan == OnNan::stop)
+      throw RuntimeError(message + "; training.on_nan is stop. Parameters are as step " + std::to_string(state_.step) +
+                         " left them; the last checkpoint is good. Lower the learning rate or clip gradients, or set "
+                         "training.on_nan=skip");
+    Event("nan_skipped", message + "; the optimizer did not step");
+  }
+  EndStep(outcome);
+  if (inputs.trace)
+    WriteTrace(environment_.run_directory + "/profile/step-" + std::to_string(step) + "-rank-" +
+                   std::to_string(environment_.rank) + ".json",
+               layout_, plan_, outcome.timeline);
+
+  StepRecord record;
+  record.skipped = !outcome.stepped;
+  if (loss_scale_.enabled()) record.loss_scale = scale;
+  Record(record, outcome, SecondsSince(begin), data_seconds);
+  if (FailpointsSet()) Failpoint("step:" + std::to_string(step) + "/end");
+  return record;
+}
+
+// Called in the middle of the step, by every rank with the same sums.
+bool Trainer::Decide(const StepSums& sums) {
+  const Rates rates = schedule_.At(state_.optimizer_steps);
+  lr_ = rates.lr;
+  const double scale = loss_scale_.scale();
+  grad_norm_ = std::sqrt(sums.squares) / scale;
+  const bool finite = std::isfinite(sums.squares);
+  if (loss_scale_.enabled()) {
+    loss_scale_.Update(!finite);
+    if (!finite) {
+      Event("overflow", "step " + std::to_string(state_.step + 1) + ": gradients overflow at loss scale " +
+                            std::to_string(static_cast<int64_t>(scale)) +
+                            "; the optimizer did not step; the scale is now " +
+                            std::to_string(static_cast<int64_t>(loss_scale_.scale())));
+      return false;
+    }
+  } else if (!finite || !std::isfinite(sums.loss)) {
+    not_finite_ = true;
+    return false;
+  }
+  optimizer_->BeginStep(rates, state_.optimizer_steps, ClipCoefficient(grad_norm_, spec_.gradient_clipping) / scale);
+  return true;
+}
+
+void Trainer::EndStep(const StepOutcome& outcome) {
+  stop_agreed_ = outcome.sums.stop;
+  const int64_t global_tokens = spec_.batch.train_batch_size * spec_.data.sequence_length;
+  ++state_.step;
+  state_.samples += spec_.batch.train_batch_size;
+  state_.tokens += global_tokens;
+  state_.optimizer_steps += outcome.stepped ? 1 : 0;
+  state_.loss_scale = loss_scale_.scale();
+  state_.good_steps = loss_scale_.good_steps();
+  state_.hysteresis_left = loss_scale_.hysteresis_left();
+  state_.final_loss = outcome.sums.loss / static_cast<double>(global_tokens);
+}
+
+void Trainer::Record(StepRecord& record, const StepOutcome& outcome, double step_seconds, double data_seconds) {
+  const Timeline& timeline = outcome.timeline;
+  record.step = state_.step;
+  record.attempt = environment_.attempt;
+  record.loss = state_.final_loss;
+  record.grad_norm = grad_norm_;
+  record.lr = lr_;
+  record.tokens = state_.tokens;
+  record.tokens_per_second =
+      static_cast<double>(spec_.batch.train_batch_size * spec_.data.sequence_length) / step_seconds;
+  record.step_ms = step_seconds * 1e3;
+  record.compute_ms = timeline.compute_seconds * 1e3;
+  record.comm_exposed_ms = timeline.exposed_comm_seconds * 1e3;
+  record.data_ms = data_seconds * 1e3;
+  record.overhead_ms = record.step_ms - record.compute_ms - record.comm_exposed_ms - record.data_ms;
+  record.peak_device_bytes = peak_memory_.Bytes();
+
+  Keep(step_ms_, record.step_ms, state_.step);
+  Keep(tokens_per_second_, record.tokens_per_second, state_.step);
+  Keep(overhead_ms_, record.overhead_ms, state_.step);
+  for (int kind = 0; kind < kActionKinds; ++kind)
+    if (timeline.bytes[kind] > 0) bytes_moved_[NameOf(static_cast<ActionKind>(kind))] = timeline.bytes[kind];
+}
+
+Footprint Trainer::Measured() const {
+  Footprint measured;
+  measured.step_ms = Median(step_ms_);
+  measured.device_peak = peak_memory_.Bytes();
+  measured.bytes_moved = bytes_moved_;
+  return measured;
+}
+
+void Trainer::Event(const std::string& kind, const std::string& message) {
+  if (environment_.rank == 0) environment_.reporter->OnEvent(kind, message);
+}
+
+}  // namespace ds

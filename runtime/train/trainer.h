@@ -1,0 +1,81 @@
+// The training job of one rank: what Train() sets up and runs. Private to runtime/train.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/exec/executor.h"
+#include "runtime/optim/loss_scale.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/optim/schedule.h"
+#include "runtime/plan/manifest.h"
+#include "runtime/train/batches.h"
+#include "runtime/train/peak_memory.h"
+#include "runtime/train/train.h"
+
+namespace ds {
+
+class Trainer {
+ public:
+  /// Connects, plans, allocates, and fills parameters. The communicators belong to the caller, who aborts them when
+  /// anything throws.
+  Trainer(const JobSpec& spec, const TrainEnvironment& environment, Communicators& communicators);
+
+  TrainResult Run();
+
+ private:
+  // trainer_setup.cc
+  void MakePlans();
+  void Allocate();
+  void LoadState();
+
+  // trainer.cc
+  StepRecord Step();
+  bool Decide(const StepSums& sums);
+  void EndStep(const StepOutcome& outcome);
+  StepInputs Inputs(bool training) const;
+  void Record(StepRecord& record, const StepOutcome& outcome, double step_seconds, double data_seconds);
+  Footprint Measured() const;
+  bool IsLastStep() const { return state_.step >= spec_.training.steps; }
+
+  // validation.cc
+  double ValidationLoss();
+  /// Why the step's loss or gradients are not finite: rank, segment and micro-batch where a forward pass shows them.
+  std::string DiagnoseNonFinite(const StepSums& sums, const std::vector<MicroBatch>& micro_batches);
+
+  // trainer_checkpoint.cc
+  bool CheckpointDue(bool stopping) const;
+  double WriteState();  ///< returns the seconds that it took
+
+  void Event(const std::string& kind, const std::string& message);  ///< of the whole job
+
+  const JobSpec& spec_;
+  const TrainEnvironment& environment_;
+  Communicators& communicators_;
+
+  ModelLayout layout_;
+  Plan plan_, forward_plan_;
+  BatchReader train_data_;
+  std::optional<BatchReader> validation_data_;
+  PeakMemory peak_memory_;
+  std::unique_ptr<ParamStore> store_;
+  std::unique_ptr<Arena> arena_;
+  std::vector<std::unique_ptr<Segment>> segments_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Schedule schedule_;
+  LossScale loss_scale_;
+  std::unique_ptr<Executor> executor_, forward_executor_;
+
+  TrainingState state_;
+  // Of the step in progress:
+  double lr_ = 0, grad_norm_ = 0;
+  bool not_finite_ = false, stop_agreed_ = false;
+  // Of the run so far:
+  std::vector<double> step_ms_, tokens_per_second_, overhead_ms_;
+  std::map<std::string, int64_t> bytes_moved_;
+  std::string last_checkpoint_;
+};
+
+}  // namespace ds

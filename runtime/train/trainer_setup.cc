@@ -1,0 +1,75 @@
+// What happens before the first step: plans, memory, parameters.
+#include "runtime/job/job_spec.h"
+#include "runtime/plan/planner.h"
+#include "runtime/train/state_transfer.h"
+#include "runtime/train/trainer.h"
+
+namespace ds {
+
+Trainer::Trainer(const JobSpec& spec, const TrainEnvironment& environment, Communicators& communicators)
+    : spec_(spec),
+      environment_(environment),
+      communicators_(communicators),
+      train_data_(spec, spec.data.train, true, environment.rank, environment.size),
+      schedule_(spec.scheduler, spec.optimizer),
+      loss_scale_(spec.loss_scale, spec.precision == Precision::fp16) {
+  if (spec.training.validate_every > 0) {
+    if (spec.data.validation.empty())
+      throw UsageError("training.validate_every is " + std::to_string(spec.training.validate_every) +
+                       ", but data.validation names no files");
+    validation_data_.emplace(spec, spec.data.validation, false, environment.rank, environment.size);
+  }
+  environment_.reporter->OnState("loading");
+  MakePlans();
+  Allocate();
+  LoadState();
+}
+
+void Trainer::MakePlans() {
+  layout_ = LayoutOf(spec_, environment_.size);
+  PlanOptions options = PlanOptionsOf(spec_, environment_.rank, environment_.size);
+  plan_ = BuildPlan(layout_, options);
+  CheckFits(spec_, layout_, plan_, AvailableMemory());
+  options.training = false;
+  forward_plan_ = BuildPlan(layout_, options);
+}
+
+void Trainer::Allocate() {
+  peak_memory_ = PeakMemory();
+  store_ = std::make_unique<ParamStore>(layout_, plan_);
+  arena_ = std::make_unique<Arena>(std::vector<const Plan*>{&plan_, &forward_plan_});
+  const MicroBatchShape shape{spec_.batch.micro_batch_size, spec_.data.sequence_length};
+  const SegmentOptions options{spec_.model, plan_.options.compute, shape};
+  for (const SegmentSpec& segment : layout_.segments) segments_.push_back(MakeSegment(segment, options));
+  optimizer_ = std::make_unique<Optimizer>(spec_.optimizer, layout_, environment_.rank);
+
+  auto executor = [&](const Plan& plan) {
+    const BindContext context{layout_, plan, *store_, *arena_, shape, spec_.model.hidden};
+    return std::make_unique<Executor>(context, segments_, optimizer_.get(), communicators_, environment_.attempt);
+  };
+  executor_ = executor(plan_);
+  forward_executor_ = executor(forward_plan_);
+}
+
+void Trainer::LoadState() {
+  if (environment_.resume.empty()) {
+    store_->Fill(InitialState(spec_.seed, KernelContext{environment_.threads}));
+    state_.seed = spec_.seed;
+  } else {
+    const CheckpointReader reader(environment_.resume);
+    CheckCompatible(layout_, MomentCount(spec_.optimizer), reader, environment_.resume);
+    store_->Fill(CheckpointSource(reader));
+    state_ = reader.state();
+    loss_scale_.Restore(state_.loss_scale, state_.good_steps, state_.hysteresis_left);
+    std::string message = "step " + std::to_string(state_.step) + " from " + environment_.resume;
+    if (state_.seed != spec_.seed)
+      message += "; job.seed was " + std::to_string(state_.seed) + " and is now " + std::to_string(spec_.seed) +
+                 ": data order and dropout differ from here on";
+    Event("resume", message);
+    state_.seed = spec_.seed;
+  }
+  state_.data_width = environment_.size;
+  state_.job_yaml = ToYaml(spec_);
+}
+
+}  // namespace ds
