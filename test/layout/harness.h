@@ -1,0 +1,58 @@
+// Runs whole training jobs in this process, a thread a rank, and keeps everything that a layout must not change.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/job/job_spec.h"
+#include "runtime/train/train.h"
+
+namespace ds::layout_test {
+
+/// A model of two layers and hidden size 32 on real text (this project's licence), 20 steps of 12 samples of 16 tokens,
+/// AdamW. GPT-2's shape, fp32, ZeRO-0.
+JobSpec TinySpec();
+/// The same in LLaMA's shape: RMSNorm, RoPE, SwiGLU, grouped queries, no biases, untied head.
+JobSpec TinyLlama();
+
+/// Wraps the communicator of one rank and stream.
+using Decorate = std::function<std::unique_ptr<Communicator>(const std::string& stream, std::unique_ptr<Communicator>)>;
+
+struct RunOptions {
+  int ranks = 1;
+  int threads = 1;
+  std::string resume = {};       ///< a checkpoint's folder
+  std::string directory = {};    ///< of the run; empty: one of its own
+  int64_t stop_after = -1;  ///< the last rank is asked to stop after this step
+  Decorate decorate = {};
+};
+
+/// The state of a parameter at the end, as its checkpoint has it.
+using State = std::map<std::pair<std::string, std::string>, std::vector<float>>;  // (parameter, "master"), ...
+
+struct RunOutcome {
+  std::vector<StepRecord> records;  ///< of rank 0
+  std::vector<std::pair<std::string, std::string>> events;
+  TrainResult result;  ///< of rank 0
+  State state;         ///< empty when the run wrote no checkpoint
+  std::string error;   ///< what(): the first that is no CommunicatorAborted; empty: none
+  int failed_ranks = 0;
+
+  std::vector<double> losses() const;
+  std::vector<double> norms() const;
+};
+
+/// Sets the micro-batch size so that `ranks` and the accumulation make up the global batch, and runs.
+RunOutcome Run(JobSpec spec, const RunOptions& options);
+
+/// Requires losses, gradient norms and final state to be equal bit for bit.
+void RequireSame(const RunOutcome& a, const RunOutcome& b);
+
+/// A new folder under the system's temporary folder, removed at the end of the process.
+std::string NewDirectory();
+
+}  // namespace ds::layout_test
