@@ -133,7 +133,11 @@ void Executor::RunStream(Step& step, StreamKind stream) noexcept {
       }
       return;
     }
-    if (bound.action->signals) events_.Signal(index);
+    if (!bound.action->signals) continue;
+    // The stream that wakes may take this core at once: that is its time, not the executor's.
+    const Clock::time_point woken = Clock::now();
+    events_.Signal(index);
+    if (stream == StreamKind::compute) timeline.exposed_comm_seconds += Seconds(Clock::now() - woken);
   }
 }
 
