@@ -159,17 +159,72 @@ std::vector<Reader> FindReaders(const ModelLayout& layout, const Plan& plan) {
   return readers;
 }
 
-int NewGathered(const ModelLayout& layout, Plan& plan, int unit, int life) {
-  Buffer buffer;
-  buffer.name = "gathered." + layout.units[unit].name + "." + std::to_string(life);
-  buffer.kind = BufferKind::gathered;
-  buffer.numel = layout.units[unit].numel;
-  buffer.bytes = buffer.numel * static_cast<int64_t>(SizeOf(plan.options.compute));
-  buffer.state = StateKind::working;
-  buffer.unit = unit;
-  buffer.whole = true;
-  return AddBuffer(plan, std::move(buffer));
-}
+/// Turns lives into buffers, Gathers and Releases, and binds the readers' params.
+class Weaver {
+ public:
+  Weaver(const ModelLayout& layout, Plan& plan, const std::vector<Reader>& readers)
+      : layout_(layout),
+        plan_(plan),
+        readers_(readers),
+        working_(IndexResident(layout, plan).working),
+        before_(readers.size()),
+        after_(readers.size()),
+        lives_of_(layout.units.size(), 0) {}
+
+  void Add(const Life& life) {
+    const int whole = NewBuffer(life.unit);
+    const int buckets = static_cast<int>(layout_.units[life.unit].buckets.size());
+    for (int b = 0; b < buckets; ++b)
+      before_[life.gathered_before].push_back(GatherBucket(layout_, plan_, life.unit, b, working_[life.unit], whole));
+    Action release = UnitAction(ActionKind::release, StreamKind::compute, life.unit);
+    release.uses = {{Operand::whole, 0, whole, Access::update}};
+    after_[life.released_after].push_back(std::move(release));
+    const size_t first = life.gathered_before + (life.prefetched ? 1 : 0);
+    for (size_t k = first; k <= life.released_after; ++k)
+      BindParams(plan_.actions[readers_[k].action], life.unit, whole);
+  }
+
+  /// Puts what was added around the readers.
+  void Weave() {
+    std::vector<Action> actions;
+    auto append = [&](std::vector<Action>& some) { std::move(some.begin(), some.end(), std::back_inserter(actions)); };
+    size_t k = 0;
+    for (size_t a = 0; a < plan_.actions.size(); ++a) {
+      const bool reader = k < readers_.size() && readers_[k].action == a;
+      if (reader) append(before_[k]);
+      actions.push_back(std::move(plan_.actions[a]));
+      if (reader) append(after_[k++]);
+    }
+    plan_.actions = std::move(actions);
+  }
+
+ private:
+  int NewBuffer(int unit) {
+    Buffer buffer;
+    buffer.name = "gathered." + layout_.units[unit].name + "." + std::to_string(lives_of_[unit]++);
+    buffer.kind = BufferKind::gathered;
+    buffer.numel = layout_.units[unit].numel;
+    buffer.bytes = buffer.numel * static_cast<int64_t>(SizeOf(plan_.options.compute));
+    buffer.state = StateKind::working;
+    buffer.unit = unit;
+    buffer.whole = true;
+    return AddBuffer(plan_, std::move(buffer));
+  }
+
+  void BindParams(Action& action, int unit, int whole) const {
+    const std::vector<int>& units = layout_.units_of[action.segment];
+    const auto it = std::find(units.begin(), units.end(), unit);
+    if (it == units.end()) return;
+    action.uses.push_back({Operand::params, static_cast<int>(it - units.begin()), whole, Access::read});
+  }
+
+  const ModelLayout& layout_;
+  Plan& plan_;
+  const std::vector<Reader>& readers_;
+  const std::vector<int> working_;                   // of a unit: its resident shard
+  std::vector<std::vector<Action>> before_, after_;  // of a reader
+  std::vector<int> lives_of_;                        // of a unit, so far
+};
 
 }  // namespace
 
@@ -184,44 +239,11 @@ Action GatherBucket(const ModelLayout& layout, const Plan& plan, int unit, int b
 void GatherParameters(const ModelLayout& layout, Plan& plan) {
   Budget budget(layout, plan.options, FindReaders(layout, plan));
   const std::vector<Life> lives = budget.Plan();
-  if (lives.empty()) return;
-  const std::vector<Reader>& readers = budget.readers();
-  const ResidentIndex resident = IndexResident(layout, plan);
-
-  std::vector<std::vector<Action>> before(readers.size()), after(readers.size());
-  std::vector<int> times(layout.units.size(), 0);
-  for (bool prefetched : {false, true}) {  // what an action itself needs comes before what the next one needs
-    for (const Life& life : lives) {
-      if (life.prefetched != prefetched) continue;
-      const int whole = NewGathered(layout, plan, life.unit, times[life.unit]++);
-      const int buckets = static_cast<int>(layout.units[life.unit].buckets.size());
-      for (int b = 0; b < buckets; ++b)
-        before[life.gathered_before].push_back(
-            GatherBucket(layout, plan, life.unit, b, resident.working[life.unit], whole));
-      Action release = UnitAction(ActionKind::release, StreamKind::compute, life.unit);
-      release.uses = {{Operand::whole, 0, whole, Access::update}};
-      after[life.released_after].push_back(std::move(release));
-
-      const size_t first = life.gathered_before + (prefetched ? 1 : 0);
-      for (size_t k = first; k <= life.released_after; ++k) {
-        Action& action = plan.actions[readers[k].action];
-        const std::vector<int>& units = layout.units_of[action.segment];
-        const auto it = std::find(units.begin(), units.end(), life.unit);
-        if (it != units.end())
-          action.uses.push_back({Operand::params, static_cast<int>(it - units.begin()), whole, Access::read});
-      }
-    }
-  }
-
-  std::vector<Action> actions;
-  size_t k = 0;
-  for (size_t a = 0; a < plan.actions.size(); ++a) {
-    const bool reader = k < readers.size() && readers[k].action == a;
-    if (reader) std::move(before[k].begin(), before[k].end(), std::back_inserter(actions));
-    actions.push_back(std::move(plan.actions[a]));
-    if (reader) std::move(after[k].begin(), after[k].end(), std::back_inserter(actions)), ++k;
-  }
-  plan.actions = std::move(actions);
+  Weaver weaver(layout, plan, budget.readers());
+  for (bool prefetched : {false, true})  // what an action itself needs comes before what the next one needs
+    for (const Life& life : lives)
+      if (life.prefetched == prefetched) weaver.Add(life);
+  weaver.Weave();
 }
 
 }  // namespace ds

@@ -139,6 +139,12 @@ TEST_CASE("every wait is needed: a plan without one of them is refused with its 
         INFO("stage " << plan.options.stage << ": " << Describe(s.layout, plan, i) << " without wait "
                       << s.plan.actions[i].waits[w]);
         CHECK(Names(CheckPlan(s.layout, plan), Describe(s.layout, plan, s.plan.actions[i].waits[w])));
+        plan = s.plan;
+        plan.actions[static_cast<size_t>(plan.actions[i].waits[w])].signals = false;
+        CHECK(Names(CheckPlan(s.layout, plan), "does not signal"));
+        plan = s.plan;
+        plan.actions[i].waits[w] = static_cast<int>(i) + 1;
+        CHECK(Names(CheckPlan(s.layout, plan), "does not come before it"));
       }
     }
   }
