@@ -21,12 +21,13 @@ Cause Preflight(const std::string& host, const std::string& message) {
 }  // namespace
 
 Agents::Agents(Options options) : options_(std::move(options)), job_id_(RandomHex(8)) {
+  // First: threads that exist before would not leave the signals to the watcher.
+  signals_ = std::make_unique<SignalWatcher>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2},
+                                             [this](int signal) { queue_.Push(SignalArrived{signal}); });
   bootstrap_ = MakeBootstrap(options_.bootstrap, [this](AgentEnded ended) { queue_.Push(ended); });
   for (const std::string& host : options_.hosts) {
     if (std::string refusal = bootstrap_->Refusal(host); !refusal.empty()) throw UsageError(refusal);
   }
-  signals_ = std::make_unique<SignalWatcher>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2},
-                                             [this](int signal) { queue_.Push(SignalArrived{signal}); });
   facts_.resize(options_.hosts.size());
   clock_offsets_.resize(options_.hosts.size());
 }

@@ -59,6 +59,9 @@ class Agents {
   void BeginAttempt(int64_t attempt) { server_->BeginAttempt(attempt); }
   bool SeesAgentsEnd() const { return bootstrap_->SeesAgentsEnd(); }
 
+  /// Ends the agent of a node that was given up, where this machine can.
+  void Drop(uint32_t node) { bootstrap_->Kill(node); }
+
   /// Tells every agent to end, waits, kills what does not, and what they left on this machine.
   void EndAll();
 

@@ -39,6 +39,9 @@ class Bootstrap {
   /// Whether the end of an agent's process is told, with its signal.
   virtual bool SeesAgentsEnd() const = 0;
 
+  /// Kills the agent of `node`, where this bootstrap can reach its process; its workers do not survive it.
+  virtual void Kill(uint32_t node) = 0;
+
   /// Waits up to `patience_seconds` for agents to end, then kills them and whatever else they left here.
   virtual void EndAll(double patience_seconds) = 0;
 };

@@ -51,6 +51,7 @@ JobMonitor::JobMonitor(MonitorSettings settings, std::vector<std::string> hosts,
 void JobMonitor::Record(Actions& actions, const std::string& event, const std::string& host, int rank,
                         const std::string& text) {
   MonitorAction action{MonitorAction::Kind::record};
+  action.attempt = attempt_;
   action.event = event;
   action.host = host;
   action.rank = rank;
@@ -134,6 +135,9 @@ void JobMonitor::LoseNode(Actions& actions, int node_index, const std::string& w
   Node& node = nodes_[static_cast<size_t>(node_index)];
   if (std::exchange(node.lost, true)) return;
   Record(actions, "node_lost", node.host, -1, why);
+  MonitorAction drop{MonitorAction::Kind::drop_agent};
+  drop.node = node_index;
+  actions.push_back(drop);
   Trouble trouble{
       Trouble::Weight::own, {"node_lost", node.host, -1, 0, 0, why}, static_cast<int>(ExitCode::node_lost), false};
   if (node.process_end) {

@@ -59,9 +59,10 @@ struct MonitorRank {
 /// What the owner is to do.
 struct MonitorAction {
   enum class Kind {
-    start_workers,  ///< `attempt`
+    start_workers,  ///< `attempt` (of which every action tells)
     stop_workers,   ///< ask all: `signal`, and whether to take a `checkpoint`
     kill_workers,   ///< SIGKILL to all
+    drop_agent,     ///< end the agent of `node`: it is given up and must not come back
     record,         ///< an event for events.jsonl and the screen: `event`, `host`, `rank`, `text`
     finish,         ///< over: JobMonitor::outcome() tells how
   };
@@ -69,6 +70,7 @@ struct MonitorAction {
   int64_t attempt = 0;
   int signal = 0;
   bool checkpoint = false;
+  int node = 0;
   std::string event{}, host{}, text{};
   int rank = -1;
 };

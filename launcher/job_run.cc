@@ -87,13 +87,21 @@ Agents::Options AgentOptions(const Job& job) {
   return options;
 }
 
+RunDirectory MakeRunDirectory(const Job& job) {
+  try {
+    return RunDirectory(job.options.output, job.spec.name);
+  } catch (const Error& error) {
+    throw UsageError("--output " + job.options.output + ": " + error.what() + "; choose a folder that can be written");
+  }
+}
+
 class Run {
  public:
   explicit Run(const Job& job)
       : job_(job),
         agents_(AgentOptions(job)),
         plans_(PlanRoles(job, 0)),
-        directory_(job.options.output, job.spec.name),
+        directory_(MakeRunDirectory(job)),
         monitor_(SettingsOf(job, agents_.SeesAgentsEnd()), HostNames(job), MonitorRanks(job)),
         screen_(MakeScreen(ScreenJobOf(job, directory_))) {}
 
@@ -278,8 +286,11 @@ class Run {
           message.mutable_kill();
           agents_.SendAll(message);
           break;
+        case MonitorAction::Kind::drop_agent:
+          agents_.Drop(static_cast<uint32_t>(action.node));
+          break;
         case MonitorAction::Kind::record:
-          Record(action.event, action.host, action.rank, action.text);
+          Record(action.event, action.host, action.rank, action.text, action.attempt);
           break;
         case MonitorAction::Kind::finish:
           finished_ = true;
@@ -351,9 +362,10 @@ class Run {
   // ---- files
 
   void Record(const std::string& kind, const std::string& host, int rank, const std::string& text) {
-    if (!files_fail_) {
-      Guarded([&] { directory_.Event(UnixNanoseconds(), host, rank, monitor_.attempt(), kind, text); });
-    }
+    Record(kind, host, rank, text, monitor_.attempt());
+  }
+  void Record(const std::string& kind, const std::string& host, int rank, const std::string& text, int64_t attempt) {
+    if (!files_fail_) Guarded([&] { directory_.Event(UnixNanoseconds(), host, rank, attempt, kind, text); });
     if (kind != "start") screen_->Notice(kind + ": " + text);
   }
 

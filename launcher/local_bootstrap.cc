@@ -102,6 +102,13 @@ class LocalBootstrap final : public Bootstrap {
 
   bool SeesAgentsEnd() const override { return true; }
 
+  void Kill(uint32_t node) override {
+    std::lock_guard lock(mutex_);
+    for (auto [pid, of] : agents_) {
+      if (of == node) ::kill(pid, SIGKILL);
+    }
+  }
+
   void EndAll(double patience_seconds) override {
     {
       std::unique_lock lock(mutex_);

@@ -1,0 +1,185 @@
+// Every ending names its first cause, has its exit code, and leaves no process and no file behind. Deadlines asserted
+// are the documented ones (docs/operations.md) with room for a busy machine.
+#include <signal.h>
+
+#include "test/catch.h"
+#include "test/fault/launched_job.h"
+
+using ds::Value;
+using ds::test::CauseOf;
+using ds::test::Eventually;
+using ds::test::LaunchedJob;
+using ds::test::LaunchSetting;
+using ds::test::Text;
+
+namespace {
+
+constexpr char kTwoHosts[] = "127.0.0.1 slots=2\n127.0.0.2 slots=2\n";
+
+/// fake.yaml on two agents of two workers.
+LaunchSetting TwoAgents(std::map<std::string, std::string> environment = {}, std::vector<std::string> more = {}) {
+  LaunchSetting setting;
+  setting.arguments = {"fake.yaml", "--hostfile", "hosts"};
+  setting.arguments.insert(setting.arguments.end(), more.begin(), more.end());
+  setting.environment = std::move(environment);
+  setting.hosts = kTwoHosts;
+  return setting;
+}
+
+}  // namespace
+
+TEST_CASE("A job that completes leaves its run directory and nothing else") {
+  LaunchedJob job(TwoAgents(), 30);
+  REQUIRE(job.Wait() == 0);
+  CHECK(job.NothingLeft());
+  std::vector<Value> metrics = job.Lines("metrics.jsonl");
+  REQUIRE(metrics.size() == 30);
+  for (size_t i = 0; i < metrics.size(); ++i) CHECK(Text(metrics[i], "step") == std::to_string(i + 1));
+  Value summary = job.Summary();
+  CHECK(Text(summary, "status") == "completed");
+  CHECK(Text(summary, "exit_code") == "0");
+  CHECK(summary.Find("cause")->is_null());
+  CHECK(Text(summary, "world") == "4");
+  CHECK(job.Log(3).find("rank 3 of 4, local rank 1, ") == 0);
+  CHECK(job.Log(3).find("127.0.0.2") != std::string::npos);
+}
+
+TEST_CASE("The first rank to fail gives its exit code; ranks that end because of it are its victims") {
+  LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "2@5=exit:7"}}));
+  REQUIRE(job.Wait() == 7);
+  CHECK(job.NothingLeft());
+  Value summary = job.Summary();
+  CHECK(Text(summary, "status") == "failed");
+  CHECK(CauseOf(summary, "kind") == "worker_exit");
+  CHECK(CauseOf(summary, "rank") == "2");
+  CHECK(CauseOf(summary, "host") == "127.0.0.2");
+  CHECK(CauseOf(summary, "code") == "7");
+  CHECK(CauseOf(summary, "message").find("a fault was injected") != std::string::npos);
+  CHECK(summary.Find("victims")->items.size() == 3);
+  CHECK(job.output().find("last lines of rank 2") != std::string::npos);
+}
+
+TEST_CASE("kill -9 of a worker: 137, the worker named") {
+  LaunchedJob job(TwoAgents());
+  REQUIRE(job.WaitForStep(5));
+  ::kill(job.Worker(3), SIGKILL);
+  REQUIRE(job.Wait() == 137);
+  CHECK(job.NothingLeft());
+  Value summary = job.Summary();
+  CHECK(CauseOf(summary, "kind") == "worker_signal");
+  CHECK(CauseOf(summary, "signal") == "9");
+  CHECK(CauseOf(summary, "rank") == "3");
+  CHECK(CauseOf(summary, "host") == "127.0.0.2");
+}
+
+TEST_CASE("kill -9 of an agent: 4, host and signal named, its workers and their children gone") {
+  LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "2@2=child"}}));
+  REQUIRE(job.WaitForStep(5));
+  ::kill(job.Agent("127.0.0.2"), SIGKILL);
+  REQUIRE(job.Wait() == 4);
+  CHECK(job.NothingLeft());
+  Value summary = job.Summary();
+  CHECK(CauseOf(summary, "kind") == "node_lost");
+  CHECK(CauseOf(summary, "signal") == "9");
+  CHECK(CauseOf(summary, "host") == "127.0.0.2");
+}
+
+TEST_CASE("kill -9 of the launcher: agents, workers and their children end within 2 s") {
+  LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "1@2=child"}}));
+  REQUIRE(job.WaitForStep(5));
+  REQUIRE(job.Workers().size() == 5);
+  job.Signal(SIGKILL);
+  REQUIRE(job.Wait() == 137);
+  INFO((job.Leftovers().empty() ? "" : job.Leftovers()[0]));
+  CHECK(job.NothingLeft(4));
+}
+
+TEST_CASE("Ctrl-C once: the step is finished, a checkpoint taken, 130") {
+  LaunchedJob job(TwoAgents());
+  REQUIRE(job.WaitForStep(5));
+  job.Signal(SIGINT);
+  REQUIRE(job.Wait() == 130);
+  CHECK(job.NothingLeft());
+  Value summary = job.Summary();
+  CHECK(Text(summary, "status") == "interrupted");
+  CHECK(CauseOf(summary, "kind") == "signal");
+  CHECK(CauseOf(summary, "signal") == "2");
+  CHECK(job.HasEvent("checkpoint"));
+}
+
+TEST_CASE("Ctrl-C twice: deaf workers are killed at once") {
+  LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "0@5=deaf;1@5=deaf"}}, {"--set", "launch.grace_seconds=600"}));
+  REQUIRE(job.WaitForStep(5));
+  job.Signal(SIGINT);
+  REQUIRE(Eventually(10, [&] { return job.HasEvent("signal"); }));
+  job.Signal(SIGINT);
+  REQUIRE(job.Wait(10) == 130);
+  CHECK(job.NothingLeft());
+}
+
+TEST_CASE("SIGTERM: 143; workers that do not end within grace_seconds are killed") {
+  LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "1@5=deaf"}}, {"--set", "launch.grace_seconds=0.5"}));
+  REQUIRE(job.WaitForStep(5));
+  job.Signal(SIGTERM);
+  REQUIRE(job.Wait(10) == 143);
+  CHECK(job.NothingLeft());
+  CHECK(job.HasEvent("kill"));
+}
+
+TEST_CASE("No step for progress_seconds: 5, the rank that lags named") {
+  LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "2@150=stop"}}, {"--set", "launch.progress_seconds=1.5"}));
+  REQUIRE(job.Wait(30) == 5);
+  CHECK(job.NothingLeft());
+  Value summary = job.Summary();
+  CHECK(CauseOf(summary, "kind") == "no_progress");
+  CHECK(CauseOf(summary, "rank") == "2");
+}
+
+TEST_CASE("A stopped agent is suspected, not declared dead, and may come back") {
+  LaunchedJob job(TwoAgents({}, {"--set", "launch.suspect_seconds=1.5", "--set", "launch.lease_seconds=600"}), 250);
+  REQUIRE(job.WaitForStep(5));
+  pid_t agent = job.Agent("127.0.0.2");
+  ::kill(agent, SIGSTOP);
+  bool suspected = Eventually(10, [&] { return job.HasEvent("suspect"); });
+  ::kill(agent, SIGCONT);
+  CHECK(suspected);
+  REQUIRE(job.Wait(30) == 0);
+  CHECK(job.HasEvent("recovered"));
+  CHECK(job.NothingLeft());
+}
+
+TEST_CASE("An agent silent for lease_seconds is lost: 4, nothing left of it either") {
+  LaunchedJob job(TwoAgents({}, {"--set", "launch.suspect_seconds=1", "--set", "launch.lease_seconds=2.5"}));
+  REQUIRE(job.WaitForStep(5));
+  ::kill(job.Agent("127.0.0.2"), SIGSTOP);
+  REQUIRE(job.Wait(40) == 4);
+  CHECK(CauseOf(job.Summary(), "host") == "127.0.0.2");
+  CHECK(job.NothingLeft());
+}
+
+TEST_CASE("Restarts go on in the same run, and end when no step is done in between") {
+  SECTION("a fault that passes") {
+    LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "1@5#1=signal:11"}}, {"--set", "launch.restarts=1"}), 20);
+    REQUIRE(job.Wait() == 0);
+    CHECK(Text(job.Summary(), "attempts") == "2");
+    CHECK(Text(job.Lines("metrics.jsonl").back(), "attempt") == "2");
+  }
+  SECTION("a fault that stays") {
+    LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "1@1=exit:9"}}, {"--set", "launch.restarts=2"}), 20);
+    REQUIRE(job.Wait() == 9);
+    CHECK(Text(job.Summary(), "exit_code") == "9");
+  }
+}
+
+TEST_CASE("On a terminal the view is redrawn in place and Ctrl-C reaches the launcher alone") {
+  LaunchSetting setting = TwoAgents({{"TERM", "xterm"}});
+  setting.terminal = true;
+  LaunchedJob job(setting);
+  REQUIRE(job.WaitForStep(5));
+  job.Type("\x03");
+  REQUIRE(job.Wait() == 130);
+  CHECK(job.NothingLeft());
+  CHECK(job.HasEvent("checkpoint"));  // workers were asked, not interrupted
+  CHECK(job.output().find("\x1b[J") != std::string::npos);
+  CHECK(job.output().find("tokens/s") != std::string::npos);
+}
