@@ -19,19 +19,19 @@ constexpr double kSqrt2OverPi = std::numbers::inv_sqrtpi * std::numbers::sqrt2; 
 constexpr double kCubic = 0.044715;
 
 template <class A>
-A Sigmoid(A x) {
+[[gnu::always_inline]] inline A Sigmoid(A x) {
   return A(1) / (A(1) + detail::Exp(-x));
 }
 
 /// The argument of the tanh in GPT-2's approximation, doubled: (1 + tanh(u)) / 2 is sigmoid(2 u), which keeps its
 /// relative precision for negative u.
 template <class A>
-A TwiceTanhArgument(A x) {
+[[gnu::always_inline]] inline A TwiceTanhArgument(A x) {
   return A(2 * kSqrt2OverPi) * (x + A(kCubic) * x * x * x);
 }
 
 template <GeluKind kind, class A>
-A Gelu(A x) {
+[[gnu::always_inline]] inline A Gelu(A x) {
   if constexpr (kind == GeluKind::exact)
     return A(0.5) * x * (A(1) + detail::Erf(x * A(kSqrtHalf)));
   else
@@ -39,7 +39,7 @@ A Gelu(A x) {
 }
 
 template <GeluKind kind, class A>
-A GeluDerivative(A x) {
+[[gnu::always_inline]] inline A GeluDerivative(A x) {
   if constexpr (kind == GeluKind::exact) {
     const A density = A(kInverseSqrt2Pi) * detail::Exp(A(-0.5) * x * x);
     return A(0.5) * (A(1) + detail::Erf(x * A(kSqrtHalf))) + x * density;

@@ -127,7 +127,8 @@ std::shared_ptr<const Primitive> Create(const Key& key) {
   dnnl::matmul::primitive_desc description(operation, attributes, Engine(), true);
 #endif
   if (!description) return nullptr;
-  if (key.ab != DType::f32 && std::string_view(description.impl_info_str()).substr(0, 3) == "ref") return nullptr;
+  const bool plain = key.ab == DType::f32 && !scaled;  // what MultiplyConverted falls back to: accepted as it is
+  if (!plain && std::string_view(description.impl_info_str()).substr(0, 3) == "ref") return nullptr;
   made->scratchpad = description.scratchpad_desc();
   made->matmul = dnnl::matmul(description);
   return made;

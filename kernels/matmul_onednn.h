@@ -20,8 +20,9 @@ struct BlockProduct {
   const void* bias = nullptr;  ///< [n] or null
 };
 
-/// Computes p with one thread. False, and nothing done, where the library has no fast kernel for the types on this CPU
-/// (bf16 without AVX-512). Thread-safe; primitives are created once a shape and kept.
+/// Computes p with one thread. False, and nothing done, where the library has no fast kernel for it on this CPU (bf16
+/// without AVX-512, alpha with accumulation without AVX-512); never for f32 with alpha 1. Thread-safe; primitives are
+/// created once a shape and kept.
 bool MultiplyWithOneDnn(const BlockProduct& p);
 
 }  // namespace ds::detail

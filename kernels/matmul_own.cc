@@ -1,6 +1,7 @@
 #include "kernels/matmul_own.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels/convert.h"
@@ -8,17 +9,18 @@
 namespace ds::detail {
 namespace {
 
-/// The part [rows, columns] of op(x) at (row, column), copied to a dense row-major block. x has row stride ld as
-/// stored.
-template <class From, class To>
-void CopyPart(const From* x, int64_t ld, bool transposed, int64_t row, int64_t column, int64_t rows, int64_t columns,
-              To* out) {
-  if (!transposed) {
-    for (int64_t i = 0; i < rows; ++i) Convert(x + (row + i) * ld + column, out + i * columns, columns);
-  } else {
+/// Converts the block [rows, columns] at (row, column) of x as stored, with row stride ld, to a dense one.
+template <class T>
+void CopyBlock(const T* x, int64_t ld, int64_t row, int64_t column, int64_t rows, int64_t columns, float* out) {
+  for (int64_t i = 0; i < rows; ++i) Convert(x + (row + i) * ld + column, out + i * columns, columns);
+}
+
+/// The block [rows, columns] at (row, column) of op(x), x having row stride ld as stored, as a dense one.
+void CopyOriented(const double* x, int64_t ld, bool transposed, int64_t row, int64_t column, int64_t rows,
+                  int64_t columns, double* out) {
+  for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j)
-      for (int64_t i = 0; i < rows; ++i) Convert(x + (column + j) * ld + row + i, out + i * columns + j, 1);
-  }
+      out[i * columns + j] = transposed ? x[(column + j) * ld + row + i] : x[(row + i) * ld + column + j];
 }
 
 /// c = alpha * product (+ bias) (+ c) for a dense fp32 (or fp64) block of products, rounded once.
@@ -56,15 +58,25 @@ void MultiplyConvertedTile(const BlockProduct& p, int64_t row, int64_t column, i
   a.resize(static_cast<size_t>(rows * depth));
   b.resize(static_cast<size_t>(depth * columns));
   product.assign(static_cast<size_t>(rows * columns), 0.0f);
+  const T *stored_a = static_cast<const T*>(p.a), *stored_b = static_cast<const T*>(p.b);
   BlockProduct part;
-  part.m = rows, part.n = columns, part.ldb = part.ldc = columns;
+  part.m = rows, part.n = columns, part.ldc = columns;
+  part.transpose_a = p.transpose_a, part.transpose_b = p.transpose_b;
   part.a = a.data(), part.b = b.data(), part.c = product.data();
   for (int64_t k = 0; k < p.k; k += depth) {
-    part.k = part.lda = std::min(depth, p.k - k);
+    part.k = std::min(depth, p.k - k);
     part.accumulate = k > 0;
-    CopyPart(static_cast<const T*>(p.a), p.lda, p.transpose_a, row, k, rows, part.k, a.data());
-    CopyPart(static_cast<const T*>(p.b), p.ldb, p.transpose_b, k, column, part.k, columns, b.data());
-    MultiplyWithOneDnn(part);
+    part.lda = p.transpose_a ? rows : part.k;
+    part.ldb = p.transpose_b ? part.k : columns;
+    if (p.transpose_a)
+      CopyBlock(stored_a, p.lda, k, row, part.k, rows, a.data());
+    else
+      CopyBlock(stored_a, p.lda, row, k, rows, part.k, a.data());
+    if (p.transpose_b)
+      CopyBlock(stored_b, p.ldb, column, k, columns, part.k, b.data());
+    else
+      CopyBlock(stored_b, p.ldb, k, column, part.k, columns, b.data());
+    if (!MultiplyWithOneDnn(part)) throw std::invalid_argument("MatMul: oneDNN has no fp32 matrix product");
   }
   if (p.c_type == DType::f32)
     Finish<float, float>(p, product.data(), row, column, rows, columns);
@@ -77,8 +89,8 @@ void MultiplyDoubleTile(const BlockProduct& p, int64_t row, int64_t column, int6
   std::vector<double> product(static_cast<size_t>(rows * columns), 0.0);
   for (int64_t k = 0; k < p.k; k += kDoubleDepth) {
     const int64_t depth = std::min(kDoubleDepth, p.k - k);
-    CopyPart(static_cast<const double*>(p.a), p.lda, p.transpose_a, row, k, rows, depth, a.data());
-    CopyPart(static_cast<const double*>(p.b), p.ldb, p.transpose_b, k, column, depth, columns, b.data());
+    CopyOriented(static_cast<const double*>(p.a), p.lda, p.transpose_a, row, k, rows, depth, a.data());
+    CopyOriented(static_cast<const double*>(p.b), p.ldb, p.transpose_b, k, column, depth, columns, b.data());
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t l = 0; l < depth; ++l) {
         const double left = a[static_cast<size_t>(i * depth + l)];
@@ -106,10 +118,14 @@ void MultiplyDouble(const BlockProduct& p) {
 
 void MultiplyConverted(const BlockProduct& p) {
   ForEachTile(p, kRows, kColumns, [&](int64_t i, int64_t j, int64_t rows, int64_t columns) {
-    if (p.ab == DType::f16)
-      MultiplyConvertedTile<f16>(p, i, j, rows, columns);
-    else
-      MultiplyConvertedTile<bf16>(p, i, j, rows, columns);
+    switch (p.ab) {
+      case DType::f16:
+        return MultiplyConvertedTile<f16>(p, i, j, rows, columns);
+      case DType::bf16:
+        return MultiplyConvertedTile<bf16>(p, i, j, rows, columns);
+      default:
+        return MultiplyConvertedTile<float>(p, i, j, rows, columns);
+    }
   });
 }
 

@@ -9,7 +9,7 @@ namespace ds::detail {
 void MultiplyDouble(const BlockProduct& p);
 
 /// Converts bounded pieces of a and b to fp32, multiplies those with oneDNN into fp32 and rounds once into c. For f16
-/// (16-bit storage, fp32 products) and for bf16 where the CPU has no instructions for it.
+/// (16-bit storage, fp32 products) and for whatever MultiplyWithOneDnn declines.
 void MultiplyConverted(const BlockProduct& p);
 
 }  // namespace ds::detail

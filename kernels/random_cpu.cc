@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "kernels/check.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
@@ -17,40 +21,50 @@ constexpr int kRounds = 10;
 constexpr uint32_t Low(uint64_t x) { return static_cast<uint32_t>(x); }
 constexpr uint32_t High(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
 
-constexpr int kBlocks = 64;  ///< Philox blocks that are computed side by side, a vector lane each
-constexpr int kNumbers = 4 * kBlocks;
+constexpr int kNumbers = 256;  ///< numbers that are computed at a time
 
-/// out[4 i + w] = word w of the block with counter first_block + i.
-void ManyBlocks(RandomStream stream, uint64_t first_block, uint32_t (&out)[kNumbers]) {
-  uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
-  for (int i = 0; i < kBlocks; ++i) {
-    const uint64_t block = first_block + static_cast<uint64_t>(i);
-    c0[i] = Low(block), c1[i] = High(block), c2[i] = Low(stream.site), c3[i] = High(stream.site);
-  }
+#if defined(__AVX2__)
+/// Words of the four blocks with counters first_block .. first_block + 3, in order. A 64-bit lane holds one word of one
+/// block in its lower half; what the upper halves hold does not matter, the multiplication does not see it.
+void FourBlocks(RandomStream stream, uint64_t first_block, uint32_t* out) {
+  const auto all = [](uint64_t x) { return _mm256_set1_epi64x(static_cast<int64_t>(x)); };
+  const __m256i counter = _mm256_add_epi64(all(first_block), _mm256_set_epi64x(3, 2, 1, 0));
+  __m256i c0 = counter, c1 = _mm256_srli_epi64(counter, 32), c2 = all(Low(stream.site)), c3 = all(High(stream.site));
   uint32_t key0 = Low(stream.seed), key1 = High(stream.seed);
   for (int round = 0; round < kRounds; ++round) {
-#pragma omp simd
-    for (int i = 0; i < kBlocks; ++i) {
-      const uint64_t product0 = uint64_t{kMultiplier0} * c0[i], product1 = uint64_t{kMultiplier1} * c2[i];
-      c0[i] = High(product1) ^ c1[i] ^ key0;
-      c1[i] = Low(product1);
-      c2[i] = High(product0) ^ c3[i] ^ key1;
-      c3[i] = Low(product0);
-    }
+    const __m256i product0 = _mm256_mul_epu32(all(kMultiplier0), c0),
+                  product1 = _mm256_mul_epu32(all(kMultiplier1), c2);
+    c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product1, 32), c1), all(key0));
+    c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product0, 32), c3), all(key1));
+    c1 = product1;
+    c3 = product0;
     key0 += kWeyl0, key1 += kWeyl1;
   }
-  for (int i = 0; i < kBlocks; ++i)
-    out[4 * i] = c0[i], out[4 * i + 1] = c1[i], out[4 * i + 2] = c2[i], out[4 * i + 3] = c3[i];
+  const __m256i words01 = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xaa);
+  const __m256i words23 = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xaa);
+  const __m256i blocks02 = _mm256_unpacklo_epi64(words01, words23), blocks13 = _mm256_unpackhi_epi64(words01, words23);
+  auto* to = reinterpret_cast<__m256i*>(out);
+  _mm256_storeu_si256(to, _mm256_permute2x128_si256(blocks02, blocks13, 0x20));
+  _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(blocks02, blocks13, 0x31));
 }
+#else
+void FourBlocks(RandomStream stream, uint64_t first_block, uint32_t* out) {
+  for (uint64_t block = first_block; block < first_block + 4; ++block, out += 4) {
+    const auto words =
+        Philox({Low(block), High(block), Low(stream.site), High(stream.site)}, {Low(stream.seed), High(stream.seed)});
+    std::copy(words.begin(), words.end(), out);
+  }
+}
+#endif
 
-/// use(numbers, from, n): consecutive pieces of the stream that together are its numbers [first, first + count); a
+/// use(numbers, skip, at, n): consecutive pieces of the stream that together are its numbers [first, first + count); a
 /// piece is numbers[skip .. skip + n) and goes to [at, at + n) of what the caller fills.
 template <class Use>
 void ForEachPiece(RandomStream stream, uint64_t first, uint64_t count, const Use& use) {
   uint32_t numbers[kNumbers];
   for (uint64_t at = 0; at < count;) {
     const uint64_t skip = (first + at) % 4, n = std::min<uint64_t>(kNumbers - skip, count - at);
-    ManyBlocks(stream, (first + at) / 4, numbers);
+    for (uint64_t i = 0; i < skip + n; i += 16) FourBlocks(stream, (first + at + i) / 4, numbers + i);
     use(numbers, skip, at, n);
     at += n;
   }

@@ -1,4 +1,5 @@
-// Elementary functions without branches, so that loops over them vectorise. Internal to the CPU kernels.
+// Elementary functions without branches, so that loops over them vectorise (for which they must be inlined, always).
+// Internal to the CPU kernels.
 //
 // The float versions are fixed sequences of IEEE operations: the same bits on every CPU and in every vector width.
 // Their polynomials are least-maximum fits made for DeepShard; the errors stated were measured against fp64 over all
@@ -13,10 +14,10 @@
 namespace ds::detail {
 
 /// 2^n for n in [-126, 127].
-inline float PowerOfTwo(int32_t n) { return std::bit_cast<float>((n + 127) << 23); }
+[[gnu::always_inline]] inline float PowerOfTwo(int32_t n) { return std::bit_cast<float>((n + 127) << 23); }
 
 /// e^x. At most 1 ulp (denormal results included: then 1 ulp of a denormal); 0 and infinity at the ends, NaN for NaN.
-inline float Exp(float x) {
+[[gnu::always_inline]] inline float Exp(float x) {
   const float bounded = x < -104.0f ? -104.0f : (x > 89.0f ? 89.0f : x);
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float shifted = std::fma(bounded, 0x1.715476p+0f, kRound);
@@ -36,7 +37,7 @@ inline float Exp(float x) {
 inline double Exp(double x) { return std::exp(x); }
 
 /// erf(x), at most 2 ulp.
-inline float Erf(float x) {
+[[gnu::always_inline]] inline float Erf(float x) {
   const float t = std::fabs(x) > 4.0f ? 4.0f : std::fabs(x);  // erf(4) rounds to 1
   const float s = x * x;
   float p = -0x1.438404p-17f;
@@ -62,7 +63,7 @@ inline float Erf(float x) {
 inline double Erf(double x) { return std::erf(x); }
 
 /// log(x) for normal positive x, at most 2 ulp.
-inline float LogOfPositive(float x) {
+[[gnu::always_inline]] inline float LogOfPositive(float x) {
   const int32_t bits = std::bit_cast<int32_t>(x);
   const int32_t n = (bits - 0x3f3504f3) >> 23;  // x = m * 2^n, m in [sqrt(1/2), sqrt(2))
   const float f = std::bit_cast<float>(bits - n * (1 << 23)) - 1.0f;
@@ -85,7 +86,7 @@ inline float LogOfPositive(float x) {
 struct CosSin {
   float cos, sin;
 };
-inline CosSin CosSinOfTurn(uint32_t turn) {
+[[gnu::always_inline]] inline CosSin CosSinOfTurn(uint32_t turn) {
   const uint32_t eighth = turn + 0x20000000u;  // quadrants centred on multiples of a quarter turn
   const uint32_t quadrant = eighth >> 30;
   const int32_t rest = static_cast<int32_t>(turn - (quadrant << 30));  // in [-1/8, 1/8) turn
