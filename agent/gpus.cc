@@ -3,6 +3,7 @@
 // build.
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <sstream>
 #include <vector>

@@ -1,6 +1,7 @@
 // What a node has: reported to the launcher when the agent joins, compared between nodes, kept in the run directory.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace deepshard::v1 {

@@ -1,6 +1,7 @@
 // What nodes have, for people and for the run directory, and where nodes differ.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include "launcher/rank_map.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 namespace ds {

@@ -1,6 +1,7 @@
 // Wall-clock time as people and files see it. Durations are measured with std::chrono::steady_clock instead.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 

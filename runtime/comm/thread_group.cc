@@ -1,6 +1,7 @@
 #include "runtime/comm/thread_group.h"
 
 #include <cstring>
+#include <exception>
 
 #include "runtime/comm/communicator.h"
 

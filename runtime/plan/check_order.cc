@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "runtime/plan/checks.h"
 #include "runtime/plan/memory_map.h"
 

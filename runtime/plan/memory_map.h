@@ -2,6 +2,7 @@
 // checker share: conflicts are between bytes, not names, so memory that is handed on counts too.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>

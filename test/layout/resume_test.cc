@@ -1,5 +1,6 @@
 // Promise: a run that resumes continues the uninterrupted run bit for bit, on the layout that wrote the checkpoint and
 // under any other ZeRO stage of the same width.
+#include <algorithm>
 #include <filesystem>
 
 #include "test/catch.h"

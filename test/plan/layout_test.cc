@@ -1,6 +1,8 @@
 // Promise: one partition of the flat parameters serves every stage, covers every element once, and is aligned.
 #include "runtime/model/layout.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 

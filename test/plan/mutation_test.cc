@@ -1,5 +1,6 @@
 // Promise: the checker refuses a plan with one action removed or moved, one wait dropped, one operand changed, and
 // names the action; what it lets pass is harmless.
+#include <algorithm>
 #include <numeric>
 #include <random>
 

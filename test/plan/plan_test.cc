@@ -1,6 +1,7 @@
 // Promises: bytes a rank keeps and sends follow the stages' formulas exactly; plans of real sizes can be made.
 #include "runtime/plan/plan.h"
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/plan/check.h"

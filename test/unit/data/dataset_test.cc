@@ -1,3 +1,6 @@
+#include <cmath>
+#include <utility>
+
 #include "runtime/data/dataset.h"
 
 #include "runtime/base/error.h"

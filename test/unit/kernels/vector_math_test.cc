@@ -1,4 +1,6 @@
 // The branch-free elementary functions against the C library in fp64, and conversions of 16-bit types, all values.
+#include <algorithm>
+
 #include "kernels/vector_math.h"
 
 #include "kernels/cpu_features.h"

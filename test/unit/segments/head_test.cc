@@ -1,4 +1,5 @@
 // The head in blocks of rows: values, ignored targets, padding, tying, and logits for generation.
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/base/error.h"
