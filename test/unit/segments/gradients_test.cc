@@ -59,7 +59,6 @@ TEST_CASE("backward passes agree with central differences", "[gradients]") {
       for (SegmentKind kind : {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp, SegmentKind::head}) {
         CAPTURE(name, dropout, static_cast<int>(kind));
         Harness h(SmallModel(name, dropout), kind);
-        h.step.kernel.threads = 1;
         CheckGradients(std::move(h));
       }
     }

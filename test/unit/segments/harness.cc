@@ -167,7 +167,7 @@ Harness::Harness(const ModelConfig& m, SegmentKind kind, DType compute, MicroBat
       scratch(DType::u8, {std::max({spec.forward_scratch, spec.backward_input_scratch, spec.backward_weight_scratch})}),
       saved(Allocate(spec.saved)),
       carried(Allocate(spec.carried)) {
-  step.kernel.threads = 2;
+  step.kernel.threads = 1;
   step.seed = 77, step.step = 3, step.first_sample = 4;
   step.loss_scale = 8, step.global_tokens = 40;
   const DType wide = compute == DType::f64 ? DType::f64 : DType::f32;
