@@ -125,6 +125,7 @@ class Run {
   void WriteStart() {
     if (!job_.foreign()) directory_.Write("job.yaml", ToYaml(job_.spec));
     for (const auto& [rank, plan] : plans_) directory_.Write("plan/rank-" + std::to_string(rank) + ".txt", plan);
+    directory_.CreateLogs(job_.world());
     directory_.Write(kTokenFile, token_);
     for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
     if (!job_.resume.empty()) Record("resume", "", -1, "from " + job_.resume);

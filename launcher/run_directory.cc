@@ -32,6 +32,10 @@ void RunDirectory::Write(const std::string& relative, std::string_view text) {
   WriteFileAtomically(path_ / relative, text);
 }
 
+void RunDirectory::CreateLogs(int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) LineFile(path_ / "logs" / ("rank-" + std::to_string(rank) + ".log"));
+}
+
 void RunDirectory::Metric(std::string_view json_line) { metrics_->Append(json_line); }
 
 void RunDirectory::Event(int64_t unix_ns, const std::string& host, int rank, int64_t attempt, const std::string& kind,

@@ -23,6 +23,9 @@ class RunDirectory {
   /// Whole files, by their path below the run directory; folders are made as needed.
   void Write(const std::string& relative, std::string_view text);
 
+  /// An empty log a rank, so that a silent rank has one too.
+  void CreateLogs(int ranks);
+
   void Metric(std::string_view json_line);
   /// `rank` -1 and an empty host: null.
   void Event(int64_t unix_ns, const std::string& host, int rank, int64_t attempt, const std::string& kind,

@@ -6,36 +6,38 @@
 #include "runtime/train/train.h"
 #include "runtime/worker/worker.h"
 
-namespace ds {
 namespace {
 
-/// A rank must reach its peers before the launcher would call the job stuck; 0 (never) leaves the library's limit.
-std::chrono::milliseconds CollectiveTimeout(const JobSpec& spec) {
-  const double seconds = spec.launch.progress_seconds;
-  return seconds > 0 ? std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)) : std::chrono::hours(24);
+/// A collective waits for its slowest peer; the launcher, which sees all ranks, ends a job without progress. This is
+/// the longest that a worker waits when it does not.
+std::chrono::milliseconds CollectiveTimeout(const ds::JobSpec& spec) {
+  constexpr auto kMargin = std::chrono::minutes(1), kNever = std::chrono::minutes(60 * 24 * 30);
+  double progress = spec.launch.progress_seconds;
+  if (progress <= 0) return kNever;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(progress)) + kMargin;
 }
 
-TrainResult TrainRank(const WorkerAssignment& me, Reporter& reporter, Store& store) {
-  if (const char* missing = MissingCpuFeature())
-    throw Error(ExitCode::preflight,
-                std::string("this CPU lacks ") + missing +
-                    ", which DeepShard was compiled for; build it with -DDEEPSHARD_CPU_ARCH=x86-64 (slower) for this node");
-  const JobSpec spec = ParseJobSpec(me.spec, "job.yaml", me.run_directory, {}, me.size);
-  TrainEnvironment environment;
-  environment.rank = me.rank;
-  environment.size = me.size;
-  environment.threads = me.threads;
-  environment.run_directory = me.run_directory;
-  environment.resume = me.resume;
-  environment.attempt = me.attempt;
+ds::TrainResult TrainRank(const ds::WorkerAssignment& assignment, ds::Reporter& reporter, ds::Store& store) {
+  if (const char* missing = ds::MissingCpuFeature()) {
+    throw ds::Error(ds::ExitCode::preflight, std::string("this processor lacks ") + missing +
+                                                 ", for which the kernels were built: build with another "
+                                                 "-DDEEPSHARD_CPU_ARCH, or use another node");
+  }
+  ds::JobSpec spec = ds::ParseJobSpec(assignment.spec, assignment.run_directory + "/job.yaml",
+                                      assignment.run_directory, {}, assignment.size);
+  ds::TrainEnvironment environment;
+  environment.rank = assignment.rank;
+  environment.size = assignment.size;
+  environment.threads = assignment.threads;
+  environment.run_directory = assignment.run_directory;
+  environment.resume = assignment.resume;
+  environment.attempt = assignment.attempt;
   environment.reporter = &reporter;
-  environment.communicators =
-      me.size == 1 ? SingleRankFactory()
-                   : GlooFactory({me.rank, me.size, me.interface_address, CollectiveTimeout(spec)}, store);
-  return Train(spec, environment);
+  ds::GlooOptions gloo{assignment.rank, assignment.size, assignment.interface_address, CollectiveTimeout(spec)};
+  environment.communicators = assignment.size > 1 ? ds::GlooFactory(gloo, store) : ds::SingleRankFactory();
+  return ds::Train(spec, environment);
 }
 
 }  // namespace
-}  // namespace ds
 
-int main(int argc, char** argv) { return ds::WorkerMain(argc, argv, ds::TrainRank); }
+int main(int argc, char** argv) { return ds::WorkerMain(argc, argv, TrainRank); }
