@@ -13,9 +13,9 @@
 namespace ds {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 /// Steps over which the summary's medians are taken: the newest ones.
 constexpr size_t kMedianWindow = 4096;
@@ -46,15 +46,23 @@ TrainResult Trainer::Run() {
     if (action.bytes > 0) result.predicted.bytes_moved[NameOf(action.kind)] += action.bytes;
 
   environment_.reporter->OnState("training");
+  // A step's time begins where the one before was measured, so that reporting counts; validation and checkpoints do
+  // not.
+  Clock::time_point begin = Clock::now();
   while (!IsLastStep() && !result.stopped) {
-    StepRecord record = Step();
+    StepRecord record = Step(begin);
+    begin = Clock::now();
     const bool stopping = stop_agreed_ && !IsLastStep();
     const int64_t every = spec_.training.validate_every;
     if (every > 0 && (state_.step % every == 0 || IsLastStep()) && !stopping) {
       record.validation_loss = ValidationLoss();
       result.validation_loss = record.validation_loss;
+      begin = Clock::now();
     }
-    if (CheckpointDue(stopping)) record.checkpoint_stall_ms = WriteState() * 1e3;
+    if (CheckpointDue(stopping)) {
+      record.checkpoint_stall_ms = WriteState() * 1e3;
+      begin = Clock::now();
+    }
     environment_.reporter->OnStep(record);
     result.stopped = stopping;
   }
@@ -79,16 +87,16 @@ StepInputs Trainer::Inputs(bool training) const {
   return inputs;
 }
 
-StepRecord Trainer::Step() {
-  const Clock::time_point begin = Clock::now();
+StepRecord Trainer::Step(Clock::time_point begin) {
   StepInputs inputs = Inputs(true);
   const int64_t step = inputs.context.step;
   const auto& profiled = spec_.training.profile_steps;
   inputs.trace = std::find(profiled.begin(), profiled.end(), step) != profiled.end();
   inputs.stop = environment_.reporter->StopRequested();
   inputs.decide = [this](const StepSums& sums) { return Decide(sums); };
+  const Clock::time_point reading = Clock::now();
   inputs.micro_batches = train_data_.Read(state_.samples);
-  const double data_seconds = SecondsSince(begin);
+  const double data_seconds = SecondsSince(reading);
 
   not_finite_ = false;
   const double scale = loss_scale_.scale();

@@ -1,6 +1,7 @@
 // The training job of one rank: what Train() sets up and runs. Private to runtime/train.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,7 +33,8 @@ class Trainer {
   void LoadState();
 
   // trainer.cc
-  StepRecord Step();
+  using Clock = std::chrono::steady_clock;
+  StepRecord Step(Clock::time_point begin);
   bool Decide(const StepSums& sums);
   void EndStep(const StepOutcome& outcome);
   StepInputs Inputs(bool training) const;
