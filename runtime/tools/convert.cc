@@ -10,11 +10,15 @@
 int main(int argc, char** argv) {
   CLI::App app(
       "Prepares data for DeepShard, and shows, checks and exports what it wrote.\n"
-      "`ds-convert COMMAND --help` explains a command.");
-  app.require_subcommand(1);
+      "`ds-convert COMMAND --help` explains a command.",
+      "ds-convert");
+  app.require_subcommand(0, 1);  // not (1): a misspelt command is to be named
   ds::AddDataCommand(app);
   ds::AddInspectCommand(app);
   ds::AddVerifyCommand(app);
   ds::AddExportCommand(app);
+  app.callback([&] {
+    if (app.get_subcommands().empty()) throw ds::UsageError("a command is wanted: data, inspect, verify or export");
+  });
   return ds::RunCommandLine(app, argc, argv);
 }

@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,14 @@ struct Options {
 int AvailableCores() {
   cpu_set_t cores;
   return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+/// OpenMP's threads spin while they wait, which on shared cores makes a token take ten times as long. The library reads
+/// its policy before main runs, so the program starts itself again with a better one, once.
+void WaitPassively(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY")) return;
+  ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  ::execv("/proc/self/exe", argv);  // where that fails, waiting is only slower
 }
 
 void Print(const std::string& text) {
@@ -68,6 +78,7 @@ void Generate(Options options) {
 }  // namespace ds
 
 int main(int argc, char** argv) {
+  ds::WaitPassively(argv);
   ds::Options options;
   CLI::App app(
       "Writes text with a trained model: the prompt, and what the model goes on with, as it is made.\n\n"
@@ -75,7 +86,8 @@ int main(int argc, char** argv) {
       "  ds-generate --checkpoint runs/quickstart/latest --prompt 'And God said'\n\n"
       "The same checkpoint, prompt, options and seed give the same text, on any number of threads. The text ends "
       "after\n"
-      "--tokens tokens, or where the model ends the document.");
+      "--tokens tokens, or where the model ends the document.",
+      "ds-generate");
   app.add_option("--checkpoint,-c", options.checkpoint, "A checkpoint, or a run's directory: its newest")->required();
   app.add_option("--prompt,-p", options.prompt, "What the text begins with; empty: the beginning of a document");
   app.add_option("--tokens,-n", options.tokens, "At most so many tokens")->capture_default_str();
