@@ -89,7 +89,7 @@ std::vector<std::string> Workers::Argv(const Worker& worker) const {
 
 std::vector<std::string> Workers::Environment(const Worker& worker) const {
   const pb::Start& start = setting_.start;
-  std::vector<std::string> environment = CurrentEnvironment();
+  std::vector<std::string> environment = InheritedEnvironment();
   SetVariable(environment, "DS_RUN_ID", start.run_id());
   if (!setting_.gpus.empty()) SetVariable(environment, "CUDA_VISIBLE_DEVICES", setting_.gpus);
   if (foreign()) {

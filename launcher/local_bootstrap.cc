@@ -79,7 +79,7 @@ class LocalBootstrap final : public Bootstrap {
     if (::pipe2(pipe, O_CLOEXEC) != 0) throw SystemError("cannot make a pipe for the agent", errno);
     SpawnOptions options;
     options.argv = Argv(host);
-    options.environment = CurrentEnvironment();
+    options.environment = InheritedEnvironment();
     options.stdin_fd = pipe[0];
     options.new_session = true;
     pid_t pid = -1;

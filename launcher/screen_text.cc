@@ -102,7 +102,8 @@ std::vector<std::string> LiveRows(const LiveState& state, int columns, int rows)
   add(foreign ? " rank  host             state           memory"
               : " rank  host             state            step    tokens/s   comm wait     memory",
       "2");
-  size_t room = static_cast<size_t>(std::max(1, rows - static_cast<int>(result.size()) - 2));
+  // One row less than the terminal has, for the cursor, and one for the rest of the ranks.
+  size_t room = static_cast<size_t>(std::max(0, rows - static_cast<int>(result.size()) - 2));
   size_t shown = std::min(room, state.ranks.size());
   for (size_t i = 0; i < shown; ++i) {
     const pb::WorkerHealth& health = state.ranks[i];

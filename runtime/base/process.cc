@@ -24,6 +24,15 @@ extern char** environ;
 namespace ds {
 namespace {
 
+std::vector<std::string> CopyEnvironment() {
+  std::vector<std::string> variables;
+  for (char** p = environ; *p; ++p) variables.emplace_back(*p);
+  return variables;
+}
+
+/// Taken before main, so before anybody's setenv.
+const std::vector<std::string> inherited_environment = CopyEnvironment();
+
 std::string FindProgram(const std::string& name, const std::vector<std::string>& environment) {
   if (name.find('/') != std::string::npos) return name;
   std::string path = "/usr/local/bin:/usr/bin:/bin";
@@ -134,11 +143,7 @@ pid_t Spawn(const SpawnOptions& options) {
   return pid;
 }
 
-std::vector<std::string> CurrentEnvironment() {
-  std::vector<std::string> variables;
-  for (char** p = environ; *p; ++p) variables.emplace_back(*p);
-  return variables;
-}
+const std::vector<std::string>& InheritedEnvironment() { return inherited_environment; }
 
 void SetVariable(std::vector<std::string>& environment, std::string_view name, std::string_view value) {
   std::string prefix = std::string(name) + "=";

@@ -29,8 +29,8 @@ struct SpawnOptions {
 /// names the program when it cannot be executed.
 pid_t Spawn(const SpawnOptions& options);
 
-/// This process's environment.
-std::vector<std::string> CurrentEnvironment();
+/// The environment that this process was started with, byte for byte, whatever was set since.
+const std::vector<std::string>& InheritedEnvironment();
 
 /// Replaces or adds `name` in a list of "NAME=VALUE".
 void SetVariable(std::vector<std::string>& environment, std::string_view name, std::string_view value);

@@ -94,7 +94,7 @@ LaunchedJob::LaunchedJob(LaunchSetting setting, int steps) {
     std::vector<std::string> shell{"/bin/sh", "-c", setting.shell_prelude + "; exec \"$@\"", "sh"};
     options.argv.insert(options.argv.begin(), shell.begin(), shell.end());
   }
-  options.environment = CurrentEnvironment();
+  options.environment = InheritedEnvironment();
   SetVariable(options.environment, "TMPDIR", folder + "/tmp");
   SetVariable(options.environment, "DS_WORKER_PROGRAM", std::string(DS_BIN_DIR) + "/test-fault-worker");
   for (const auto& [name, value] : setting.environment) SetVariable(options.environment, name, value);

@@ -1,0 +1,130 @@
+// ds-launch's command line, run as users run it: exit code and message.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/base/file.h"
+#include "runtime/base/process.h"
+#include "test/catch.h"
+
+namespace ds {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  std::string path;
+  Folder() {
+    char pattern[] = "/tmp/ds-cli-XXXXXX";
+    path = ::mkdtemp(pattern);
+    std::ofstream(path + "/job.yaml") << "model: {preset: gpt2-tiny}\ndata: {train: t.txt}\ntraining: {steps: 3}\n"
+                                         "deepspeed: {train_micro_batch_size_per_gpu: 1, optimizer: {type: AdamW}}\n";
+    std::ofstream(path + "/t.txt") << std::string(10000, 'a');
+    std::ofstream(path + "/hosts") << "127.0.0.1 slots=2\n127.0.0.2 slots=2\n";
+    std::ofstream(path + "/far") << "127.0.0.1 slots=2\nworker-7.example slots=2\n";
+    std::ofstream(path + "/bad") << "127.0.0.1 slots=8x\n";
+  }
+  ~Folder() { fs::remove_all(path); }
+};
+
+struct Result {
+  int code;
+  std::string output;
+};
+
+Result Launch(const Folder& folder, std::vector<std::string> arguments) {
+  SpawnOptions options;
+  options.argv = std::move(arguments);
+  options.argv.insert(options.argv.begin(), std::string(DS_BIN_DIR) + "/ds-launch");
+  options.environment = InheritedEnvironment();
+  options.working_directory = folder.path;
+  int out = ::open((folder.path + "/out").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  options.stdout_fd = options.stderr_fd = out;
+  pid_t pid = Spawn(options);
+  ::close(out);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadFile(folder.path + "/out")};
+}
+
+struct Case {
+  std::vector<std::string> arguments;
+  int code;
+  std::string says;
+};
+
+}  // namespace
+
+TEST_CASE("Wrong command lines: 2, and what is wrong") {
+  const std::vector<Case> cases = {
+      {{}, 2, "what shall run?"},
+      {{"job.yaml", "--", "true"}, 2, "one of them"},
+      {{"--"}, 2, "no program after"},
+      {{"job.yaml", "--hostfil", "hosts"}, 2, "--hostfil"},
+      {{"job.yaml", "second.yaml"}, 2, "second.yaml"},
+      {{"absent.yaml"}, 2, "absent.yaml"},
+      {{"job.yaml", "--hostfile", "absent"}, 2, "absent"},
+      {{"job.yaml", "--hostfile", "bad"}, 2, "bad:1:"},
+      {{"job.yaml", "--hostfile", "hosts", "--include", "nobody"}, 2, "nobody"},
+      {{"job.yaml", "--hostfile", "hosts", "-i", "127.0.0.1:9"}, 2, "9"},
+      {{"job.yaml", "--hostfile", "hosts", "-i", "127.0.0.1", "-e", "127.0.0.2"}, 2, "exclude"},
+      {{"job.yaml", "--hostfile", "hosts", "--num_nodes", "3"}, 2, "3"},
+      {{"job.yaml", "--hostfile", "hosts", "--num-gpus=3"}, 2, "3"},
+      {{"job.yaml", "--num-gpus", "0"}, 2, "--num-gpus"},
+      {{"job.yaml", "--num-gpus", "2x"}, 2, "2x"},
+      {{"job.yaml", "--hostfile", "far"}, 2, "worker-7.example"},
+      {{"job.yaml", "--bootstrap", "ssh"}, 2, "not in this build"},
+      {{"job.yaml", "--bootstrap", "pigeon"}, 2, "pigeon"},
+      {{"job.yaml", "--set", "training.steps"}, 2, "KEY=VALUE"},
+      {{"job.yaml", "--set", "training.stepz=3"}, 2, "training.steps"},
+      {{"job.yaml", "--export", "DS_NO_SUCH_VARIABLE"}, 2, "DS_NO_SUCH_VARIABLE"},
+      {{"job.yaml", "--export", "=x"}, 2, "--export"},
+      {{"job.yaml", "--resume", "absent"}, 2, "absent"},
+      {{"job.yaml", "--output", "/proc/here"}, 2, "/proc/here"},
+      {{"job.yaml", "--plan-for", "2x2"}, 2, "--dry-run"},
+      {{"job.yaml", "--dry-run", "--plan-for", "2by2"}, 2, "NxM"},
+      {{"job.yaml", "--dry-run", "--plan_for", "2x2", "--machine", "m"}, 2, "--machine"},
+      {{"--resume", "auto", "--", "true"}, 2, "--resume"},
+      {{"--set", "training.steps=3", "--", "true"}, 2, "training.steps"},
+      {{"--set", "launch.grace_seconds=soon", "--", "true"}, 2, "launch.grace_seconds"},
+  };
+  Folder folder;
+  for (const Case& c : cases) {
+    Result result = Launch(folder, c.arguments);
+    std::string line;
+    for (const std::string& argument : c.arguments) line += argument + " ";
+    INFO("ds-launch " << line << "\n" << result.output);
+    CHECK(result.code == c.code);
+    CHECK(result.output.find(c.says) != std::string::npos);
+  }
+  CHECK(!fs::exists(folder.path + "/runs"));  // nothing is begun for a command line that is wrong
+}
+
+TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
+  const std::vector<Case> cases = {
+      {{"--help"}, 0, "--num-gpus"},
+      {{"--version"}, 0, "protocol"},
+      {{"job.yaml", "--hostfile", "hosts", "--dry_run"}, 0, "     3      1     1  127.0.0.2"},
+      {{"job.yaml", "--dry-run", "--num-gpus", "3"}, 0, "3 ranks on 1 nodes"},
+      {{"job.yaml", "--dry-run", "--plan-for", "2x4"}, 0, "8 ranks on 2 nodes"},
+      {{"job.yaml", "--dry-run", "--set", "training.steps=5", "--set", "training.steps=7"}, 0, "steps: 7"},
+      {{"job.yaml", "--dry-run", "--set", "data.train=[t.txt, job.yaml]"}, 0, "/job.yaml"},
+      {{"job.yaml", "--dry-run", "--export", "SECRET=hidden-value"}, 0, "SECRET"},
+      {{"--dry-run", "--", "prog", "two words"}, 0, "prog 'two words'"},
+  };
+  Folder folder;
+  for (const Case& c : cases) {
+    Result result = Launch(folder, c.arguments);
+    INFO(c.says << "\n" << result.output);
+    CHECK(result.code == c.code);
+    CHECK(result.output.find(c.says) != std::string::npos);
+    CHECK(result.output.find("hidden-value") == std::string::npos);
+  }
+  CHECK(!fs::exists(folder.path + "/runs"));
+}
+
+}  // namespace ds

@@ -1,0 +1,352 @@
+// The job's state machine on a virtual clock.
+#include "launcher/job_monitor.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "test/catch.h"
+
+namespace ds {
+namespace {
+
+using Kind = MonitorAction::Kind;
+
+/// Two nodes of two ranks; time is a number of seconds.
+class Harness {
+ public:
+  explicit Harness(MonitorSettings settings = {}) : monitor(settings, {"a", "b"}, {{0}, {0}, {1}, {1}}) {
+    Take(monitor.Begin(At()));
+  }
+
+  MonitorTime At() const {
+    return MonitorTime() + std::chrono::duration_cast<MonitorTime::duration>(std::chrono::duration<double>(now));
+  }
+  void Take(JobMonitor::Actions more) { actions.insert(actions.end(), more.begin(), more.end()); }
+
+  /// Lets time pass in small steps; agents not in `silent` go on speaking.
+  void Pass(double seconds, std::vector<int> silent = {}) {
+    for (double end = now + seconds; now < end - 1e-9; now += 0.25) {
+      for (int node = 0; node < 2; ++node) {
+        if (!std::count(silent.begin(), silent.end(), node)) Take(monitor.AgentHeard(node, At()));
+      }
+      Take(monitor.Tick(At()));
+    }
+  }
+  void Step(int64_t step) {
+    for (int rank = 0; rank < 4; ++rank) Take(monitor.WorkerHeard(rank, step, "training", 0, At()));
+  }
+  void End(WorkerEnd end) { Take(monitor.WorkerEnded(end, At())); }
+  void End(int rank, int code, int signal = 0, int agent_signal = 0) {
+    WorkerEnd end;
+    end.rank = rank;
+    end.code = code;
+    end.signal = signal;
+    end.agent_signal = agent_signal;
+    End(end);
+  }
+  void Victim(int rank) {
+    WorkerEnd end;
+    end.rank = rank;
+    end.code = kVictimExitCode;
+    end.victim = true;
+    End(end);
+  }
+  void EndCompleted(int rank) {
+    WorkerEnd end;
+    end.rank = rank;
+    end.completed = true;
+    End(end);
+  }
+  void EndStopped(int rank) {
+    WorkerEnd end;
+    end.rank = rank;
+    end.stopped = true;
+    End(end);
+  }
+
+  int Count(Kind kind) const {
+    return static_cast<int>(std::count_if(actions.begin(), actions.end(), [&](auto& a) { return a.kind == kind; }));
+  }
+  int CountEvents(const std::string& event) const {
+    return static_cast<int>(std::count_if(actions.begin(), actions.end(), [&](auto& a) { return a.event == event; }));
+  }
+  bool finished() const { return Count(Kind::finish) == 1; }
+
+  JobMonitor monitor;
+  JobMonitor::Actions actions;
+  double now = 1000;
+};
+
+}  // namespace
+
+TEST_CASE("All workers end with 0: completed") {
+  Harness job;
+  CHECK(job.Count(Kind::start_workers) == 1);
+  job.Step(10);
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(!job.finished());
+    job.EndCompleted(rank);
+  }
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().status == "completed");
+  CHECK(job.monitor.outcome().exit_code == 0);
+  CHECK(!job.monitor.outcome().cause);
+  CHECK(job.Count(Kind::stop_workers) == 0);
+}
+
+TEST_CASE("The first failure in time is the cause; what we ended ourselves is not") {
+  Harness job;
+  job.End(2, 7);
+  CHECK(job.Count(Kind::stop_workers) == 1);
+  job.End(0, 0, SIGTERM, SIGTERM);
+  job.End(1, 143, 0, SIGTERM);
+  job.End(3, 9);
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().exit_code == 7);
+  CHECK(job.monitor.outcome().cause->rank == 2);
+  CHECK(job.monitor.outcome().cause->host == "b");
+}
+
+TEST_CASE("A victim that is heard of first is not the cause") {
+  Harness job;
+  job.Victim(0);
+  job.Victim(1);
+  CHECK(!job.finished());
+  SECTION("a killed peer, though it had been asked to end by then") {
+    job.End(3, 0, SIGKILL, SIGTERM);
+    job.Victim(2);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == 137);
+    CHECK(job.monitor.outcome().cause->rank == 3);
+    CHECK(job.monitor.outcome().victims.size() == 3);
+  }
+  SECTION("a peer that tells of its own failure") {
+    WorkerEnd end;
+    end.rank = 3;
+    end.code = 1;
+    end.agent_signal = SIGTERM;
+    end.message = "disk full";
+    job.End(end);
+    job.Victim(2);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().cause->rank == 3);
+  }
+  SECTION("a lost node") {
+    job.Take(job.monitor.AgentClosed(1, job.At()));
+    job.Take(job.monitor.AgentEnded(1, 0, SIGKILL, job.At()));
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == 4);
+    CHECK(job.monitor.outcome().cause->host == "b");
+  }
+  SECTION("nobody else: the first victim after all") {
+    job.Victim(2);
+    job.Victim(3);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == kVictimExitCode);
+    CHECK(job.monitor.outcome().cause->rank == 0);
+  }
+}
+
+TEST_CASE("After a failure workers have 5 s, then they are killed, then given up") {
+  Harness job;
+  job.End(0, 1);
+  job.Pass(4.5);
+  CHECK(job.Count(Kind::kill_workers) == 0);
+  job.Pass(1);
+  CHECK(job.Count(Kind::kill_workers) == 1);
+  CHECK(!job.finished());
+  job.Pass(11);
+  REQUIRE(job.finished());
+  CHECK(job.CountEvents("stuck") == 3);
+  CHECK(job.monitor.outcome().exit_code == 1);
+}
+
+TEST_CASE("A silent agent is suspected, comes back or is lost") {
+  Harness job;
+  job.Pass(19.5, {1});
+  CHECK(job.CountEvents("suspect") == 0);
+  job.Pass(1, {1});
+  CHECK(job.CountEvents("suspect") == 1);
+  SECTION("back in time") {
+    job.Pass(1);
+    CHECK(job.CountEvents("recovered") == 1);
+    job.Pass(29, {1});
+    CHECK(job.CountEvents("node_lost") == 0);
+  }
+  SECTION("lost") {
+    job.Pass(10, {1});
+    CHECK(job.CountEvents("node_lost") == 1);
+    CHECK(job.Count(Kind::drop_agent) == 1);
+    job.Victim(0);
+    job.Victim(1);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == 4);
+    CHECK(job.monitor.outcome().cause->kind == "node_lost");
+  }
+}
+
+TEST_CASE("A lost connection waits for the agent's signal, a second at most") {
+  Harness job;
+  job.Take(job.monitor.AgentClosed(0, job.At()));
+  for (int rank : {2, 3}) job.Victim(rank);
+  CHECK(!job.finished());
+  SECTION("it comes") {
+    job.Take(job.monitor.AgentEnded(0, 0, SIGKILL, job.At()));
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().cause->signal == SIGKILL);
+  }
+  SECTION("it does not") {
+    job.Pass(1.5);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().cause->signal == 0);
+  }
+  CHECK(job.monitor.outcome().exit_code == 4);
+}
+
+TEST_CASE("No step for progress_seconds: the rank with the fewest steps, silent longest, is named") {
+  MonitorSettings settings;
+  settings.progress_seconds = 60;
+  Harness job(settings);
+  job.Step(5);
+  job.Pass(50);
+  job.Step(6);
+  job.Pass(50);
+  CHECK(job.CountEvents("no_progress") == 0);
+  for (int rank : {0, 1, 3}) job.Take(job.monitor.WorkerHeard(rank, 6, "training", 1, job.At()));
+  job.Take(job.monitor.WorkerHeard(2, 6, "training", 45, job.At()));
+  job.Pass(11);
+  REQUIRE(job.CountEvents("no_progress") == 1);
+  job.Pass(6);
+  for (int rank = 0; rank < 4; ++rank) job.End(rank, 0, SIGKILL, SIGKILL);
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().exit_code == 5);
+  CHECK(job.monitor.outcome().cause->rank == 2);
+
+  settings.progress_seconds = 0;  // never
+  Harness patient(settings);
+  patient.Pass(3600);
+  CHECK(!patient.monitor.stopping());
+}
+
+TEST_CASE("A signal: asked with a checkpoint, grace, then killed; the exit code is the signal's") {
+  MonitorSettings settings;
+  settings.grace_seconds = 10;
+  Harness job(settings);
+  job.Take(job.monitor.Signalled(SIGTERM, job.At()));
+  REQUIRE(job.Count(Kind::stop_workers) == 1);
+  CHECK(std::any_of(job.actions.begin(), job.actions.end(),
+                    [](auto& a) { return a.kind == Kind::stop_workers && a.checkpoint; }));
+  SECTION("they end") {
+    for (int rank = 0; rank < 4; ++rank) job.EndStopped(rank);
+    REQUIRE(job.finished());
+    CHECK(job.Count(Kind::kill_workers) == 0);
+  }
+  SECTION("they do not") {
+    job.Pass(9.5);
+    CHECK(job.Count(Kind::kill_workers) == 0);
+    job.Pass(1);
+    CHECK(job.Count(Kind::kill_workers) == 1);
+    for (int rank = 0; rank < 4; ++rank) job.End(rank, 0, SIGKILL, SIGKILL);
+    REQUIRE(job.finished());
+  }
+  SECTION("a second signal does not wait") {
+    job.Take(job.monitor.Signalled(SIGINT, job.At()));
+    CHECK(job.Count(Kind::kill_workers) == 1);
+    for (int rank = 0; rank < 4; ++rank) job.End(rank, 0, SIGKILL, SIGKILL);
+    REQUIRE(job.finished());
+  }
+  SECTION("a failure meanwhile is not the cause") {
+    job.End(0, 1);
+    for (int rank : {1, 2, 3}) job.Victim(rank);
+    REQUIRE(job.finished());
+  }
+  CHECK(job.monitor.outcome().status == "interrupted");
+  CHECK(job.monitor.outcome().exit_code == 143);
+}
+
+TEST_CASE("A signal that comes when all steps are done changes nothing") {
+  Harness job;
+  job.Take(job.monitor.Signalled(SIGINT, job.At()));
+  for (int rank = 0; rank < 4; ++rank) job.EndCompleted(rank);
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().exit_code == 0);
+}
+
+TEST_CASE("A signal during a failure's ending kills at once; the failure stays the cause, nothing restarts") {
+  MonitorSettings settings;
+  settings.restarts = 5;
+  Harness job(settings);
+  job.End(1, 3);
+  job.Take(job.monitor.Signalled(SIGINT, job.At()));
+  CHECK(job.Count(Kind::kill_workers) == 1);
+  for (int rank : {0, 2, 3}) job.End(rank, 0, SIGKILL, SIGKILL);
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().exit_code == 3);
+  CHECK(job.Count(Kind::start_workers) == 1);
+}
+
+TEST_CASE("A signal before workers run ends the job") {
+  JobMonitor monitor({}, {"a"}, {{0}});
+  JobMonitor::Actions actions = monitor.Signalled(SIGINT, MonitorTime());
+  REQUIRE(actions.back().kind == Kind::finish);
+  CHECK(monitor.outcome().exit_code == 130);
+}
+
+TEST_CASE("Somebody else's SIGTERM to the workers is not a completion") {
+  Harness job;
+  for (int rank = 0; rank < 4; ++rank) job.EndStopped(rank);
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().status == "interrupted");
+  CHECK(job.monitor.outcome().exit_code == 143);
+}
+
+TEST_CASE("Restarts: within the budget, while steps are done, never for the user's errors or a lost node") {
+  MonitorSettings settings;
+  settings.restarts = 2;
+  Harness job(settings);
+  auto fail = [&](int code) {
+    job.End(1, code);
+    for (int rank : {0, 2, 3}) job.Victim(rank);
+  };
+  SECTION("the budget ends") {
+    for (int64_t step : {5, 6, 7}) {
+      job.Step(step);
+      fail(1);
+    }
+    REQUIRE(job.finished());
+    CHECK(job.Count(Kind::start_workers) == 3);
+    CHECK(job.monitor.attempt() == 3);
+  }
+  SECTION("no step since the last restart") {
+    job.Step(5);
+    fail(1);
+    fail(1);
+    REQUIRE(job.finished());
+    CHECK(job.Count(Kind::start_workers) == 2);
+    CHECK(job.CountEvents("restart_refused") == 1);
+  }
+  SECTION("a wrong spec stays wrong") {
+    job.Step(5);
+    fail(2);
+    REQUIRE(job.finished());
+    CHECK(job.Count(Kind::start_workers) == 1);
+  }
+  SECTION("a lost node") {
+    job.Step(5);
+    job.Take(job.monitor.AgentEnded(1, 0, SIGKILL, job.At()));
+    for (int rank : {0, 1}) job.Victim(rank);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == 4);
+    CHECK(job.Count(Kind::start_workers) == 1);
+  }
+  SECTION("the end after a restart is judged by its own attempt") {
+    job.Step(5);
+    fail(1);
+    for (int rank = 0; rank < 4; ++rank) job.EndCompleted(rank);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == 0);
+  }
+}
+
+}  // namespace ds

@@ -1,0 +1,115 @@
+// What the screens show.
+#include "launcher/screen.h"
+
+#include "launcher/node_report.h"
+#include "launcher/rank_map.h"
+#include "test/catch.h"
+
+namespace ds {
+namespace {
+
+namespace pb = ::deepshard::v1;
+
+LiveState Sixteen() {
+  LiveState state;
+  state.job.name = "quickstart";
+  state.job.run_directory = "/runs/quickstart/1";
+  state.job.steps = 200;
+  state.last.set_step(50);
+  for (uint32_t rank = 0; rank < 16; ++rank) {
+    state.job.rank_hosts.push_back("127.0.0.1");
+    pb::WorkerHealth health;
+    health.set_rank(rank);
+    health.set_state("training");
+    state.ranks.push_back(health);
+  }
+  return state;
+}
+
+}  // namespace
+
+TEST_CASE("The live view fits the terminal, whatever its size") {
+  for (int columns : {20, 80, 200}) {
+    for (int rows : {5, 24, 60}) {
+      std::vector<std::string> lines = LiveRows(Sixteen(), columns, rows);
+      CAPTURE(columns, rows);
+      CHECK(static_cast<int>(lines.size()) < rows);
+      for (const std::string& line : lines) CHECK(static_cast<int>(line.size()) < columns);
+    }
+  }
+  CHECK(LiveRows(Sixteen(), 80, 60).size() == 3 + 16);
+  CHECK(LiveRows(Sixteen(), 80, 10).back().find("ranks more") != std::string::npos);
+  for (const std::string& line : LiveRows(Sixteen(), 80, 24)) CHECK(line.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("Workers' lines cannot move the cursor") {
+  CHECK(Printable("plain\ttext \xc3\xa9") == "plain\ttext \xc3\xa9");
+  CHECK(Printable("\x1b[2J\x1b[31mred\x1b[0m\x1b[10A\r\x07") == "\x1b[31mred\x1b[0m");
+  CHECK(Printable("\x1b[") == "");
+}
+
+TEST_CASE("A step as a line") {
+  pb::StepRecord record;
+  record.set_step(20);
+  record.set_loss(2.5);
+  record.set_tokens_per_second(12345);
+  record.set_validation_loss(2.75);
+  std::string line = StepLine(record, 200, 62);
+  CHECK(line.find("step 20/200") == 0);
+  CHECK(line.find("12.3k tokens/s") != std::string::npos);
+  CHECK(line.find("validation 2.7500") != std::string::npos);
+  CHECK(line.find("left 1 min 02 s") != std::string::npos);
+}
+
+TEST_CASE("Agents on one machine share its cores and GPUs") {
+  std::vector<HostSlots> hosts = {{"127.0.0.1", "", {0, 1}}, {"127.0.0.2", "", {0, 1}}, {"far", "", {0}}};
+  std::vector<pb::NodeFacts> facts(3);
+  for (auto& f : facts) {
+    f.set_boot_id("here");
+    f.set_cores(8);
+    f.set_open_files(100000);
+    f.set_token_seen(true);
+    for (int gpu = 0; gpu < 4; ++gpu) f.add_gpus();
+  }
+  facts[2].set_boot_id("there");
+  std::vector<NodeShare> shares = ShareMachines(hosts, facts);
+  CHECK(shares[0].threads == 2);
+  CHECK(shares[1].threads == 2);
+  CHECK(shares[2].threads == 8);
+  CHECK(shares[1].first_gpu == 2);
+  CHECK(shares[2].first_gpu == 0);
+  CHECK(CheckNodes(hosts, facts, true).empty());
+
+  SECTION("more slots than GPUs") {
+    hosts[1].slots = {0, 1, 2};
+    REQUIRE(CheckNodes(hosts, facts, true).size() == 1);
+    CHECK(CheckNodes(hosts, facts, true)[0].host == "127.0.0.2");
+  }
+  SECTION("an output folder that is not shared") {
+    facts[2].set_token_seen(false);
+    CHECK(CheckNodes(hosts, facts, false).empty());
+    REQUIRE(CheckNodes(hosts, facts, true).size() == 1);
+    CHECK(CheckNodes(hosts, facts, true)[0].host == "far");
+  }
+  SECTION("cores are never shared to nothing") {
+    for (auto& f : facts) f.set_cores(1);
+    for (const NodeShare& share : ShareMachines(hosts, facts)) CHECK(share.threads == 1);
+  }
+}
+
+TEST_CASE("Differences between nodes are named with their hosts") {
+  std::vector<NodeReport> reports(3);
+  for (int i = 0; i < 3; ++i) {
+    reports[static_cast<size_t>(i)].host = "w" + std::to_string(i);
+    reports[static_cast<size_t>(i)].facts.set_gpu_driver("535.1");
+  }
+  CHECK(Differences(reports).empty());
+  reports[1].facts.set_gpu_driver("550.2");
+  reports[2].clock_offset_ns = 5'000'000'000;
+  std::vector<std::string> lines = Differences(reports);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "GPU driver: 535.1 on w0, w2; 550.2 on w1");
+  CHECK(lines[1].find("5.0 s ahead on w2") != std::string::npos);
+}
+
+}  // namespace ds
