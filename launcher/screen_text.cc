@@ -33,13 +33,28 @@ std::string Cut(const std::string& text, int columns) {
   return text.size() <= static_cast<size_t>(columns) ? text : text.substr(0, static_cast<size_t>(columns));
 }
 
+std::string StepCount(const pb::StepRecord& record, int64_t steps) {
+  return Format("step %lld/%lld", static_cast<long long>(record.step()), static_cast<long long>(steps));
+}
+
+std::string TimeLeftText(double seconds) { return seconds < 0 ? "" : "  left " + DurationText(seconds); }
+
+std::string StepValues(const pb::StepRecord& record) {
+  std::string text = Format("loss %.4f  grad %.3g  lr %.2e  %s tokens/s  %.0f ms", record.loss(), record.grad_norm(),
+                            record.lr(), CountText(record.tokens_per_second()).c_str(), record.step_ms());
+  if (record.comm_exposed_ms() > 0) text += Format(" (%.0f ms waiting for peers)", record.comm_exposed_ms());
+  if (record.has_validation_loss()) text += Format("  validation %.4f", record.validation_loss());
+  if (record.skipped()) text += "  skipped: overflow";
+  return text;
+}
+
 std::string RankRow(const pb::WorkerHealth& health, const std::string& host, bool foreign) {
-  std::string row = Format("%5u  %-16.16s %-12.12s", health.rank(), host.c_str(), health.state().c_str());
+  std::string row = Format("%4u  %-14.14s %-13.13s", health.rank(), host.c_str(), health.state().c_str());
   if (!foreign) {
-    row += Format(" %8lld %11s %10.1f ms", static_cast<long long>(health.step()),
+    row += Format(" %8lld %9s %9.1f ms", static_cast<long long>(health.step()),
                   CountText(health.tokens_per_second()).c_str(), health.comm_exposed_ms());
   }
-  return row + Format(" %10s", BytesText(health.memory()).c_str()) +
+  return row + Format(" %9s", BytesText(health.memory()).c_str()) +
          (health.since_progress_seconds() > 5 ? "  " + DurationText(health.since_progress_seconds()) + " ago" : "");
 }
 
@@ -59,15 +74,7 @@ std::string BytesText(int64_t bytes) {
 }
 
 std::string StepLine(const pb::StepRecord& record, int64_t steps, double left_seconds) {
-  std::string line =
-      Format("step %lld/%lld  loss %.4f  grad %.3g  lr %.2e  %s tokens/s  %.0f ms",
-             static_cast<long long>(record.step()), static_cast<long long>(steps), record.loss(), record.grad_norm(),
-             record.lr(), CountText(record.tokens_per_second()).c_str(), record.step_ms());
-  if (record.comm_exposed_ms() > 0) line += Format(" (%.0f ms waiting for peers)", record.comm_exposed_ms());
-  if (record.has_validation_loss()) line += Format("  validation %.4f", record.validation_loss());
-  if (record.skipped()) line += "  skipped: overflow";
-  if (left_seconds >= 0) line += "  left " + DurationText(left_seconds);
-  return line;
+  return StepCount(record, steps) + "  " + StepValues(record) + TimeLeftText(left_seconds);
 }
 
 std::string Printable(std::string_view line) {
@@ -96,12 +103,14 @@ std::vector<std::string> LiveRows(const LiveState& state, int columns, int rows)
   add(job.name + "  " + std::to_string(job.rank_hosts.size()) + " ranks  " + job.run_directory, "1");
   if (!foreign) {
     double part = static_cast<double>(state.last.step()) / static_cast<double>(job.steps);
-    add(Bar(part, std::clamp(columns / 4, 10, 40)) + " " + StepLine(state.last, job.steps, state.left_seconds),
+    add(Bar(part, std::clamp(columns / 4, 10, 40)) + " " + StepCount(state.last, job.steps) +
+            TimeLeftText(state.left_seconds),
         nullptr);
+    add(StepValues(state.last), nullptr);
   }
-  add(foreign ? " rank  host             state           memory"
-              : " rank  host             state            step    tokens/s   comm wait     memory",
-      "2");
+  std::string head = Format("%4s  %-14s %-13s", "rank", "host", "state");
+  if (!foreign) head += Format(" %8s %9s %12s", "step", "tokens/s", "comm wait");
+  add(head + Format(" %9s", "memory"), "2");
   // One row less than the terminal has, for the cursor, and one for the rest of the ranks.
   size_t room = static_cast<size_t>(std::max(0, rows - static_cast<int>(result.size()) - 2));
   size_t shown = std::min(room, state.ranks.size());

@@ -127,7 +127,7 @@ TEST_CASE("SIGTERM: 143; workers that do not end within grace_seconds are killed
 }
 
 TEST_CASE("No step for progress_seconds: 5, the rank that lags named") {
-  LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "2@150=stop"}}, {"--set", "launch.progress_seconds=1.5"}));
+  LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "2@60=stop"}}, {"--set", "launch.progress_seconds=1.5"}));
   REQUIRE(job.Wait(30) == 5);
   CHECK(job.NothingLeft());
   Value summary = job.Summary();
