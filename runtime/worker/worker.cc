@@ -29,7 +29,7 @@ constexpr char kHelp[] =
     "  --version        print the version\n";
 
 /// After an order to abandon the step, the time in which a failure of our own may still be told.
-constexpr auto kAbandonAfter = std::chrono::seconds(1);
+constexpr auto kAbandonAfter = std::chrono::milliseconds(500);
 
 std::atomic<bool> stop_requested{false};
 
