@@ -78,7 +78,7 @@ bool Eventually(double seconds, const std::function<bool()>& condition) {
   return true;
 }
 
-LaunchedJob::LaunchedJob(LaunchSetting setting, int steps) {
+LaunchedJob::LaunchedJob(LaunchSetting setting, int steps) : shared_output_(setting.shared_output) {
   const std::string& folder = folder_.path();
   fs::create_directory(folder + "/tmp");
   std::string words;
@@ -162,15 +162,24 @@ void LaunchedJob::Type(const std::string& keys) const {
   [[maybe_unused]] ssize_t n = ::write(terminal_, keys.data(), keys.size());
 }
 
+std::string LaunchedJob::FindRun() const {
+  DrainTerminal();
+  if (shared_output_) {  // "run PATH: 2 ranks on 1 node"
+    const std::string text = output();
+    const size_t begin = text.find("run /"), end = text.find(": ", begin);
+    return begin == std::string::npos || end == std::string::npos ? "" : text.substr(begin + 4, end - begin - 4);
+  }
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_.path() + "/runs", error)) {
+    if (fs::exists(entry.path() / "latest" / "metrics.jsonl")) return fs::canonical(entry.path() / "latest").string();
+  }
+  return "";
+}
+
 std::string LaunchedJob::run_directory() const {
   std::string found;
   Eventually(10, [&] {
-    DrainTerminal();
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(folder_.path() + "/runs", error)) {
-      if (fs::exists(entry.path() / "latest" / "metrics.jsonl"))
-        found = fs::canonical(entry.path() / "latest").string();
-    }
+    found = FindRun();
     return !found.empty();
   });
   INFO(output());

@@ -35,6 +35,7 @@ struct LaunchSetting {
   std::string hosts{};                               ///< text of the file `hosts`; empty: none is written
   std::string shell_prelude{};                       ///< run by sh before ds-launch replaces it; empty: no shell
   bool terminal = false;                             ///< its standard streams are a terminal of its own
+  bool shared_output = false;  ///< --output names a folder that other jobs use too: the run is the one its output names
 };
 
 /// Writes fake.yaml (job `fake`: `steps` steps of the pretending worker) beside the run directories.
@@ -74,9 +75,11 @@ class LaunchedJob {
   TemporaryFolder folder_;
   pid_t pid_ = -1;
   int terminal_ = -1;
+  bool shared_output_ = false;
   std::optional<int> exit_code_;
   mutable std::string terminal_text_;
   void DrainTerminal() const;
+  std::string FindRun() const;  ///< empty: not there yet
 };
 
 /// summary.cause.KEY as text; "null" where it is null.

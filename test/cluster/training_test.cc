@@ -1,0 +1,192 @@
+// Promise: the programs together train as one process does. ds-launch, agents over mutual TLS, and workers over Gloo
+// give the bits of ranks that are threads; a job that was killed goes on where its checkpoint left it, bit for bit.
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/base/json.h"
+#include "runtime/base/number.h"
+#include "test/catch.h"
+#include "test/fault/launched_job.h"
+
+namespace ds::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A small real job: text, spec and output in a folder of its own, launched as often as a test wants.
+class Training {
+ public:
+  explicit Training(const std::string& model = "gpt2-tiny") {
+    fs::copy_file(fs::path(DS_SOURCE_DIR) / "LICENSE", path("text.txt"));
+    std::ofstream(path("job.yaml")) << "job: {name: small}\n"
+                                       "model: {preset: "
+                                    << model
+                                    << ", dropout: 0.1}\n"
+                                       "data: {train: text.txt, validation: text.txt, sequence_length: 32}\n"
+                                       "training: {steps: 20, validate_every: 10, validate_batches: 1}\n"
+                                       "checkpoint: {every: 5, keep: 10}\n"
+                                       "deepspeed:\n"
+                                       "  train_batch_size: 16\n"
+                                       "  train_micro_batch_size_per_gpu: 2\n"
+                                       "  optimizer: {type: AdamW, params: {lr: 1e-2}}\n"
+                                       "  zero_optimization: {stage: 3, stage3_param_persistence_threshold: 100}\n";
+  }
+
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  /// Starts ds-launch with real workers; OUTPUT is this folder's runs/.
+  std::unique_ptr<LaunchedJob> Start(std::vector<std::string> arguments, const std::string& hosts = {},
+                                     const std::string& failpoint = {}) const {
+    LaunchSetting setting;
+    setting.arguments = {path("job.yaml"), "--output", path("runs")};
+    setting.arguments.insert(setting.arguments.end(), arguments.begin(), arguments.end());
+    if (!failpoint.empty()) {
+      setting.arguments.push_back("--export");
+      setting.arguments.push_back("DS_FAILPOINT=" + failpoint);
+    }
+    setting.environment["DS_WORKER_PROGRAM"] = std::string(DS_BIN_DIR) + "/ds-worker";
+    setting.hosts = hosts;
+    setting.shared_output = true;
+    if (!hosts.empty()) setting.arguments.insert(setting.arguments.end(), {"--hostfile", "hosts"});
+    return std::make_unique<LaunchedJob>(setting);
+  }
+
+  void MustEnd(LaunchedJob& job, int code) const {
+    const int ended = job.Wait(120);
+    INFO(job.output());
+    REQUIRE(ended == code);
+    CHECK(job.NothingLeft());
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+const char kFourAgents[] = "127.0.0.1 slots=2\n127.0.0.2 slots=2\n127.0.0.3 slots=2\n127.0.0.4 slots=2\n";
+
+/// What a layout and a resume must not change, a line a step: the numbers exactly as metrics.jsonl writes them.
+std::vector<std::string> Curve(const LaunchedJob& job, int after_step = 0) {
+  std::vector<std::string> curve;
+  for (const Value& line : job.Lines("metrics.jsonl")) {
+    if (AsInteger(*line.Find("step")) <= after_step) continue;
+    std::string text;
+    for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "validation_loss"})
+      text += std::string(key) + "=" + (line.Find(key) ? line.Find(key)->text : "-") + " ";
+    curve.push_back(text);
+  }
+  return curve;
+}
+
+TEST_CASE("eight workers over four agents: ZeRO-3 and ZeRO-2 give the bits of one agent") {
+  const Training training;
+  const std::vector<std::string> small = {"--set", "deepspeed.train_micro_batch_size_per_gpu=1", "--set",
+                                          "training.steps=6"};
+  auto four = training.Start(small, kFourAgents);
+  training.MustEnd(*four, 0);
+  REQUIRE(Curve(*four).size() == 6);
+  const Value summary = four->Summary();
+  CHECK(Text(summary, "world") == "8");
+  CHECK(summary.Find("cause")->is_null());
+  for (const char* host : {"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"})
+    CHECK(fs::exists(four->run_directory() + "/report/" + host + ".json"));
+
+  std::vector<std::string> other = small;
+  other.insert(other.end(), {"--num-gpus", "8", "--set", "deepspeed.zero_optimization.stage=2"});
+  auto one = training.Start(other);
+  training.MustEnd(*one, 0);
+  CHECK(Curve(*one) == Curve(*four));
+}
+
+TEST_CASE("kill -9 of a rank in a step and in a checkpoint: the resumed job continues the same curve") {
+  const Training training("llama-tiny");
+  auto whole = training.Start({});
+  training.MustEnd(*whole, 0);
+  const std::vector<std::string> curve = Curve(*whole);
+  REQUIRE(curve.size() == 20);
+
+  struct Case {
+    const char* failpoint;
+    int resumes_after;
+  };
+  const Case cases[] = {{"step:8/BackwardWeight layer1.mlp*,rank=1,kill", 5},
+                        {"checkpoint.manifest,rank=0,hit=3,kill", 10}};
+  for (const Case& killed : cases) {
+    CAPTURE(killed.failpoint);
+    auto broken = training.Start({"--set", "job.name=broken"}, {}, killed.failpoint);
+    training.MustEnd(*broken, 128 + SIGKILL);
+    const Value summary = broken->Summary();
+    CHECK(CauseOf(summary, "signal") == "9");
+    auto resumed = training.Start({"--set", "job.name=broken", "--resume", "auto"});
+    training.MustEnd(*resumed, 0);
+    CHECK(Text(resumed->Summary(), "parent") == broken->run_id());
+    CHECK(Curve(*resumed) == std::vector<std::string>(curve.begin() + killed.resumes_after, curve.end()));
+    fs::remove_all(training.path("runs/broken"));
+  }
+
+  // The same without anybody's help: a restart inside the run goes on in the same files.
+  auto restarted = training.Start({"--set", "launch.restarts=1"}, {}, "step:13/Forward head*,rank=0,attempt=1,kill");
+  training.MustEnd(*restarted, 0);
+  std::vector<std::string> seen = Curve(*restarted);
+  REQUIRE(seen.size() >= 20);
+  CHECK(std::vector<std::string>(seen.end() - 10, seen.end()) ==
+        std::vector<std::string>(curve.begin() + 10, curve.end()));
+  CHECK(Text(restarted->Lines("metrics.jsonl").back(), "attempt") == "2");
+}
+
+TEST_CASE("kill -9 of a training worker: the signal is the cause, not its peers' broken connections") {
+  const Training training;
+  auto job = training.Start({"--set", "training.steps=100000"}, "127.0.0.1 slots=1\n127.0.0.2 slots=3\n");
+  REQUIRE(job->WaitForStep(2, 60));
+  ::kill(job->Worker(1), SIGKILL);
+  training.MustEnd(*job, 128 + SIGKILL);
+  CHECK(CauseOf(job->Summary(), "rank") == "1");
+  CHECK(CauseOf(job->Summary(), "host") == "127.0.0.2");
+  CHECK(CauseOf(job->Summary(), "signal") == "9");
+}
+
+TEST_CASE("Ctrl-C takes a checkpoint from which the job goes on, bit for bit") {
+  const Training training;
+  const std::vector<std::string> long_run = {"--set", "training.steps=4000",      "--set", "checkpoint.every=0",
+                                             "--set", "training.validate_every=0"};
+  auto stopped = training.Start(long_run);
+  REQUIRE(stopped->WaitForStep(3, 60));
+  stopped->Signal(SIGINT);
+  training.MustEnd(*stopped, 130);
+  const Value summary = stopped->Summary();
+  CHECK(Text(summary, "status") == "interrupted");
+  const int steps = static_cast<int>(AsInteger(*summary.Find("steps")));
+  REQUIRE(steps >= 3);
+  REQUIRE(fs::exists(stopped->run_directory() + "/checkpoints/step-" + std::to_string(steps) + "/manifest.json"));
+
+  std::vector<std::string> few = long_run;
+  few[1] = "training.steps=" + std::to_string(steps + 3);
+  auto whole = training.Start(few);
+  training.MustEnd(*whole, 0);
+  few.insert(few.end(), {"--resume", stopped->run_directory()});
+  auto resumed = training.Start(few);
+  training.MustEnd(*resumed, 0);
+  CHECK(Curve(*resumed) == Curve(*whole, steps));
+}
+
+TEST_CASE("ds-generate writes from a checkpoint, the same text for the same seed") {
+  const Training training;
+  auto job = training.Start({"--set", "training.steps=2"});
+  training.MustEnd(*job, 0);
+  auto generate = [&](const std::string& name) {
+    const std::string command = std::string(DS_BIN_DIR) + "/ds-generate --checkpoint '" + job->run_directory() +
+                                "' --prompt 'The License' --tokens 40 --seed 3 > '" + training.path(name) + "' 2>&1";
+    REQUIRE(std::system(command.c_str()) == 0);
+    std::ifstream file(training.path(name), std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  };
+  const std::string text = generate("a.txt");
+  CHECK(text.size() >= 40);
+  CHECK(text.find("The License") != std::string::npos);
+  CHECK(generate("b.txt") == text);
+}
+
+}  // namespace
+}  // namespace ds::test
