@@ -37,7 +37,7 @@ say "4 of 5: train configs/quickstart.yaml: two workers on this machine, ZeRO st
 build/bin/ds-launch configs/quickstart.yaml
 
 say "5 of 5: what the model writes after \"And God said\""
-build/bin/ds-generate --checkpoint runs/quickstart/latest --prompt "And God said" --tokens 400 --temperature 0.8
+build/bin/ds-generate --checkpoint runs/quickstart/latest --prompt "And God said" --tokens 400 --temperature 0.6
 
 say "done. This run's files: runs/quickstart/$(readlink runs/quickstart/latest)"
 echo "Write more:   build/bin/ds-generate --checkpoint runs/quickstart/latest --prompt 'In those days'"
