@@ -201,14 +201,24 @@ Key SeedKey() {
 
 Key ProfileKey() {
   return Row(
-      "training.profile_steps", "none", "none", "steps whose actions are traced",
+      "training.profile_steps", "none, a step, or a list of steps", "none",
+      "steps whose actions are traced: `profile/step-N-rank-R.json` in the run directory, for chrome://tracing or "
+      "Perfetto",
       [](JobSpec& spec, const Value& value) {
         spec.training.profile_steps.clear();
-        if (value.kind == Value::Kind::list && value.items.empty()) return;
         if (value.kind == Value::Kind::scalar && Lower(value.text) == "none") return;
-        throw ValueError(value, "this version traces no actions; write none");
+        if (value.kind != Value::Kind::list) {
+          spec.training.profile_steps = {ReadInteger(value, 1, INT64_MAX)};
+          return;
+        }
+        for (const Value& step : value.items) spec.training.profile_steps.push_back(ReadInteger(step, 1, INT64_MAX));
       },
-      [](const JobSpec&) { return std::string("none"); });
+      [](const JobSpec& spec) {
+        if (spec.training.profile_steps.empty()) return std::string("none");
+        std::string steps;
+        for (int64_t step : spec.training.profile_steps) steps += (steps.empty() ? "[" : ", ") + std::to_string(step);
+        return steps + "]";
+      });
 }
 
 Key MinNodesKey() {

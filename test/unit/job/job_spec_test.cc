@@ -184,7 +184,8 @@ TEST_CASE("errors of model, data and training") {
       {"training.steps", "1e30", "--set: training.steps: 1e30: ", "beyond 64 bits"},
       {"training.recompute", "some", "--set: training.recompute: some: ", "write one of none, attention, full"},
       {"training.validate_every", "5", "--set: training.validate_every: 5: ", "no validation data"},
-      {"training.profile_steps", "[3]", "--set: training.profile_steps: a list: ", "traces no actions"},
+      {"training.profile_steps", "[3, 0]",
+       "--set training.profile_steps:1:5: training.profile_steps: 0: ", "write 1 or more"},
       {"training.on_nan", "go", "--set: training.on_nan: go: ", "write one of stop, skip"},
       {"training.steps.x", "1", "--set: training.steps.x: training.steps is 20, not a section", "as a whole"},
       {"training..steps", "1", "--set: training..steps: an empty part", "write"},
@@ -278,6 +279,7 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
                                                  {"training.validate_every", "3"},
                                                  {"training.recompute", "attention"},
                                                  {"training.on_nan", "skip"},
+                                                 {"training.profile_steps", "[2, 7]"},
                                                  {"model.dropout", "0.1"}});
       const std::string yaml = ToYaml(spec);
       CAPTURE(yaml);
