@@ -40,5 +40,5 @@ say "5 of 5: what the model writes after \"And God said\""
 build/bin/ds-generate --checkpoint runs/quickstart/latest --prompt "And God said" --tokens 400 --temperature 0.6
 
 say "done. This run's files: runs/quickstart/$(readlink runs/quickstart/latest)"
-echo "Write more:   build/bin/ds-generate --checkpoint runs/quickstart/latest --prompt 'In those days'"
+echo "Write more:   build/bin/ds-generate --checkpoint runs/quickstart/latest --prompt 'In those days' --temperature 0.6"
 echo "Look closer:  build/bin/ds-launch configs/quickstart.yaml --dry-run"

@@ -5,7 +5,11 @@
 // rank order (kernels/reduce.h, SumInOrder), so every backend gives the same bits.
 //
 // Any call throws CommunicatorAborted after Abort() of any rank, or when a peer is lost or the time-out passes: the
-// message names the operation and the peer. After that the communicator is of no further use.
+// message names the operation and the peer. Ranks that ask for different things (another operation, size or dtype) get
+// a RuntimeError that names both. After either the communicator is of no further use. Wrong extents, which the caller
+// alone can see, are std::invalid_argument and leave the group whole.
+//
+// Destroying a communicator leaves the group: calls of others that need this rank fail, others go on.
 #pragma once
 
 #include <chrono>
@@ -48,7 +52,8 @@ class Communicator {
   virtual void Receive(Tensor tensor, int peer) = 0;
   virtual void Barrier() = 0;
 
-  /// Ranks that pass the same color form a new group, ordered by (key, rank). Collective.
+  /// Ranks that pass the same color form a new group, ordered by (key, rank). Collective. Abort of one group does not
+  /// abort the other.
   virtual std::unique_ptr<Communicator> Split(int color, int key) = 0;
 
   /// Ends every call in progress on every reachable rank with CommunicatorAborted. Any thread; never throws.
@@ -82,7 +87,8 @@ struct GlooOptions {
   std::chrono::milliseconds timeout{600'000};
 };
 
-/// A factory of Gloo communicators over TCP whose rendezvous goes through `store` (kept alive by the caller).
+/// A factory of Gloo communicators over TCP whose rendezvous goes through `store` (kept alive by the caller). Ignores
+/// SIGPIPE in this process where it has no handler: a broken connection must be an error.
 CommunicatorFactory GlooFactory(const GlooOptions& options, Store& store);
 
 /// A group of one.

@@ -99,7 +99,7 @@ class GlooGroup {
   std::vector<Note> notes_;           ///< a peer: its one note, as it arrives
   std::vector<Buffer> note_buffers_;  ///< receive notes_
   std::vector<Buffer> sent_notes_;
-  std::vector<char> rings_;  ///< a peer: not 0 once its note is here
+  std::vector<char> rings_;  ///< a peer: not 0 once its note is here; a byte that recv(2) writes is never torn
   Buffer bell_;              ///< receives rings_: wakes the watcher
 
   std::mutex mutex_;
