@@ -35,6 +35,16 @@ std::string ReadStandardInput() {
   return bytes;
 }
 
+/// Who was ended by a signal ends by it: so the launcher sees which.
+void EndBySignal(int signal) {
+  ::signal(signal, SIG_DFL);
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, signal);
+  ::raise(signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -53,7 +63,9 @@ int main(int argc, char** argv) {
     if (!bootstrap.ParseFromString(ReadStandardInput()) || bootstrap.job_id().empty()) {
       throw ds::UsageError("standard input holds no bootstrap message: ds-agent is started by ds-launch");
     }
-    return ds::Agent(bootstrap).Run();
+    int code = ds::Agent(bootstrap).Run();
+    if (code > 128) EndBySignal(code - 128);
+    return code;
   } catch (const ds::Error& error) {
     ds::LogError(std::string("ds-agent: ") + error.what());
     return static_cast<int>(error.code());

@@ -75,7 +75,7 @@ void JobMonitor::StartAttempt(Actions& actions, MonitorTime now) {
   troubles_.clear();
   victims_.clear();
   completed_ = 0;
-  stopped_rank_.reset();
+  stopped_.reset();
   kill_at_.reset();
   give_up_at_.reset();
   for (Rank& rank : ranks_) {
@@ -104,6 +104,8 @@ JobMonitor::Actions JobMonitor::AgentClosed(int node_index, MonitorTime now) {
   node.closed = true;
   node.closed_at = now;
   LoseNode(actions, node_index, "the agent on " + node.host + " was lost: its connection closed", now);
+  // Whoever closes a connection is about to end: its own end tells why, so it has a moment before it is killed.
+  if (!settings_.sees_agents_end) Drop(actions, node_index);
   Decide(actions, now);
   return actions;
 }
@@ -117,9 +119,9 @@ JobMonitor::Actions JobMonitor::AgentEnded(int node_index, int code, int signal,
   end.signal = signal;
   node.process_end = end;
   std::string how = "the agent on " + node.host + " was lost: " + EndText({code, signal});
-  if (node.lost) {  // its connection closed first; now the reason is known
+  if (node.lost) {  // its connection closed first; now the reason is known, unless the end was our doing
     for (Trouble& trouble : troubles_) {
-      if (trouble.cause.kind != "node_lost" || trouble.cause.host != node.host) continue;
+      if (node.dropped || trouble.cause.kind != "node_lost" || trouble.cause.host != node.host) continue;
       trouble.cause.signal = signal;
       trouble.cause.code = code;
       trouble.cause.message = how;
@@ -135,9 +137,6 @@ void JobMonitor::LoseNode(Actions& actions, int node_index, const std::string& w
   Node& node = nodes_[static_cast<size_t>(node_index)];
   if (std::exchange(node.lost, true)) return;
   Record(actions, "node_lost", node.host, -1, why);
-  MonitorAction drop{MonitorAction::Kind::drop_agent};
-  drop.node = node_index;
-  actions.push_back(drop);
   Trouble trouble{
       Trouble::Weight::own, {"node_lost", node.host, -1, 0, 0, why}, static_cast<int>(ExitCode::node_lost), false};
   if (node.process_end) {
@@ -149,6 +148,13 @@ void JobMonitor::LoseNode(Actions& actions, int node_index, const std::string& w
     if (rank.node == node_index) rank.ended = true;
   }
   BeginFailing(actions, now);
+}
+
+void JobMonitor::Drop(Actions& actions, int node_index) {
+  if (std::exchange(nodes_[static_cast<size_t>(node_index)].dropped, true)) return;
+  MonitorAction drop{MonitorAction::Kind::drop_agent};
+  drop.node = node_index;
+  actions.push_back(drop);
 }
 
 JobMonitor::Actions JobMonitor::WorkerHeard(int rank_index, int64_t step, const std::string& state,
@@ -172,7 +178,7 @@ JobMonitor::Actions JobMonitor::WorkerEnded(const WorkerEnd& end, MonitorTime no
   progress_at_ = now;
   const std::string& host = HostOf(end.rank);
   if (end.completed) ++completed_;
-  if (end.stopped && !stopped_rank_) stopped_rank_ = end.rank;
+  if (end.stopped && (!stopped_ || stopped_->stop_signal == 0)) stopped_ = end;
   if (end.signal != 0 || end.code != 0) {
     std::string how = Who(end.rank, host) + (end.signal != 0 ? " was " : " ended with ") +
                       EndText({end.code, end.signal}) + (end.message.empty() ? "" : ": " + end.message);
@@ -245,12 +251,16 @@ JobMonitor::Actions JobMonitor::Tick(MonitorTime now) {
 void JobMonitor::CheckLeases(Actions& actions, MonitorTime now) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Node& node = nodes_[i];
-    if (node.lost) continue;
+    if (node.lost) {
+      if (!node.process_end && !AwaitsEndOf(node, now)) Drop(actions, static_cast<int>(i));
+      continue;
+    }
     double silent = Between(node.heard, now);
     if (silent >= settings_.lease_seconds) {
       LoseNode(actions, static_cast<int>(i),
                "the agent on " + node.host + " was lost: silent for " + Seconds(silent) + " (launch.lease_seconds)",
                now);
+      Drop(actions, static_cast<int>(i));
     } else if (silent >= settings_.suspect_seconds && !node.suspect) {
       node.suspect = true;
       Record(actions, "suspect", node.host, -1,
@@ -321,11 +331,13 @@ bool JobMonitor::AllEnded() const {
 }
 
 /// A connection closes a moment before its process can be reaped: the signal is worth waiting for.
+bool JobMonitor::AwaitsEndOf(const Node& node, MonitorTime now) const {
+  return settings_.sees_agents_end && node.closed && !node.process_end &&
+         Between(node.closed_at, now) < kAgentEndSeconds;
+}
+
 bool JobMonitor::AwaitsAgentsEnd(MonitorTime now) const {
-  if (!settings_.sees_agents_end) return false;
-  return std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
-    return node.closed && !node.process_end && Between(node.closed_at, now) < kAgentEndSeconds;
-  });
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) { return AwaitsEndOf(node, now); });
 }
 
 JobMonitor::Trouble JobMonitor::FirstCause() const {
@@ -344,14 +356,13 @@ void JobMonitor::Decide(Actions& actions, MonitorTime now) {
     return Finish(actions, {status, 128 + signal_, cause, {}});
   }
   if (troubles_.empty()) {
-    if (!stopped_rank_) return Finish(actions, {"completed", 0, std::nullopt, {}});
-    Cause cause{"signal",
-                HostOf(*stopped_rank_),
-                *stopped_rank_,
-                SIGTERM,
-                0,
-                Who(*stopped_rank_, HostOf(*stopped_rank_)) + " was told to stop by somebody else's SIGTERM"};
-    return Finish(actions, {"interrupted", 128 + SIGTERM, cause, {}});
+    if (!stopped_) return Finish(actions, {"completed", 0, std::nullopt, {}});
+    int signal = stopped_->stop_signal != 0 ? stopped_->stop_signal : SIGTERM;
+    std::string host = HostOf(stopped_->rank);
+    Cause cause{
+        "signal", host, stopped_->rank,
+        signal,   0,    Who(stopped_->rank, host) + " was told to stop by somebody else's " + SignalName(signal)};
+    return Finish(actions, {"interrupted", 128 + signal, cause, {}});
   }
   Trouble trouble = FirstCause();
   if (MayRestart(actions, trouble)) {

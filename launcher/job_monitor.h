@@ -39,6 +39,7 @@ struct WorkerEnd {
   bool victim = false;
   bool completed = false;  ///< it said that it did all its steps
   bool stopped = false;    ///< it said that it ended early because it was asked to
+  int stop_signal = 0;     ///< stopped: the signal that asked it; 0: it was told by its peers or by us
   std::string message;     ///< its own account of a failure; empty: none
 };
 
@@ -107,7 +108,7 @@ class JobMonitor {
   struct Node {
     std::string host;
     MonitorTime heard;
-    bool suspect = false, closed = false, lost = false;
+    bool suspect = false, closed = false, lost = false, dropped = false;  ///< dropped: we killed its agent
     MonitorTime closed_at;
     std::optional<WorkerEnd> process_end;  ///< code and signal only
   };
@@ -130,6 +131,7 @@ class JobMonitor {
   void StartAttempt(Actions& actions, MonitorTime now);
   void BeginFailing(Actions& actions, MonitorTime now);
   void LoseNode(Actions& actions, int node, const std::string& why, MonitorTime now);
+  void Drop(Actions& actions, int node_index);
   void CheckLeases(Actions& actions, MonitorTime now);
   void CheckProgress(Actions& actions, MonitorTime now);
   void Escalate(Actions& actions, MonitorTime now);
@@ -138,6 +140,7 @@ class JobMonitor {
   void Finish(Actions& actions, JobOutcome outcome);
   bool AllEnded() const;
   bool AwaitsAgentsEnd(MonitorTime now) const;
+  bool AwaitsEndOf(const Node& node, MonitorTime now) const;
   Trouble FirstCause() const;
   const std::string& HostOf(int rank) const { return nodes_[static_cast<size_t>(ranks_[rank].node)].host; }
 
@@ -149,12 +152,12 @@ class JobMonitor {
   int64_t furthest_step_ = 0;    ///< of all attempts
   int64_t step_in_attempt_ = 0;  ///< the furthest; 0: none was done
   MonitorTime progress_at_;
-  std::vector<Trouble> troubles_;    ///< of this attempt
-  std::vector<WorkerEnd> victims_;   ///< of this attempt
-  int signal_ = 0;                   ///< the first that the user sent
-  bool signal_is_cause_ = false;     ///< it came before any failure
-  int completed_ = 0;                ///< workers of this attempt that did all their steps
-  std::optional<int> stopped_rank_;  ///< one that ended early because it was asked to
+  std::vector<Trouble> troubles_;     ///< of this attempt
+  std::vector<WorkerEnd> victims_;    ///< of this attempt
+  int signal_ = 0;                    ///< the first that the user sent
+  bool signal_is_cause_ = false;      ///< it came before any failure
+  int completed_ = 0;                 ///< workers of this attempt that did all their steps
+  std::optional<WorkerEnd> stopped_;  ///< one that ended early because it was asked to; the one that got the signal
   std::optional<MonitorTime> kill_at_, give_up_at_;
   JobOutcome outcome_;
 };

@@ -266,6 +266,7 @@ class Run {
     end.victim = !job_.foreign() && exit.signal() == 0 && exit.code() == kVictimExitCode && !own_failure;
     end.completed = exit.has_result() && !exit.result().stopped() && exit.code() == 0 && exit.signal() == 0;
     end.stopped = exit.has_result() && exit.result().stopped();
+    end.stop_signal = exit.agent_signal() == 0 ? exit.result().stop_signal() : 0;
     end.message = exit.failure().message();
     Perform(monitor_.WorkerEnded(end, now));
   }
@@ -355,10 +356,11 @@ class Run {
   }
 
   /// Where data connections of a node bind: its own address where the hostfile gives a loopback one, else 127.0.0.1
-  /// (with the local bootstrap all nodes are this machine).
+  /// (with the local bootstrap all nodes are this machine). Sockets of one family only reach each other: ::1 beside
+  /// others is 127.0.0.1 too.
   std::string AddressOf(uint32_t node) const {
     const std::string& host = job_.hosts[node].host;
-    return host.starts_with("127.") || host == "::1" ? host : "127.0.0.1";
+    return host.starts_with("127.") || (host == "::1" && job_.hosts.size() == 1) ? host : "127.0.0.1";
   }
 
   // ---- files

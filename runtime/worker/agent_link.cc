@@ -166,7 +166,7 @@ void AgentLink::SendFailure(const std::string& text, bool victim) {
   impl_->Send(std::move(message));
 }
 
-void AgentLink::SendResult(const TrainResult& result) {
+void AgentLink::SendResult(const TrainResult& result, int stop_signal) {
   pb::WorkerMessage message;
   pb::WorkerResult* out = message.mutable_result();
   out->set_steps(result.steps);
@@ -174,6 +174,7 @@ void AgentLink::SendResult(const TrainResult& result) {
   SetIf(result.validation_loss, [&](double v) { out->set_validation_loss(v); });
   out->set_median_tokens_per_second(result.median_tokens_per_second);
   out->set_stopped(result.stopped);
+  out->set_stop_signal(stop_signal);
   out->set_checkpoint(result.checkpoint);
   Fill(result.predicted, *out->mutable_predicted());
   Fill(result.measured, *out->mutable_measured());

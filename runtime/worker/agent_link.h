@@ -44,7 +44,8 @@ class AgentLink final : public Store {
   void SendStatus(const WorkerStatus& status, const std::vector<StepRecord>& steps);
   void SendEvent(const std::string& kind, const std::string& message);
   void SendFailure(const std::string& message, bool victim);
-  void SendResult(const TrainResult& result);
+  /// `stop_signal`: the signal that asked this worker to stop; 0: none.
+  void SendResult(const TrainResult& result, int stop_signal);
 
   /// Delivers what was sent and ends the link; waits 5 s at most. `on_lost` is not called after this began.
   void Close();

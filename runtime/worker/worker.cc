@@ -33,7 +33,14 @@ constexpr auto kAbandonAfter = std::chrono::milliseconds(500);
 
 std::atomic<bool> stop_requested{false};
 
-void OnTerminate(int) { stop_requested = true; }
+/// The signal that asked this worker to stop; 0: none.
+std::atomic<int> stop_signal{0};
+
+void OnTerminate(int signal) {
+  int none = 0;
+  stop_signal.compare_exchange_strong(none, signal);
+  stop_requested = true;
+}
 
 struct Arguments {
   std::string socket;
@@ -113,7 +120,7 @@ int RunJob(AgentLink& link, const WorkerJob& job) {
       code = 1;
     }
   }
-  if (result) link.SendResult(*result);
+  if (result) link.SendResult(*result, stop_signal);
   if (code != 0) {
     LogError(message);
     link.SendFailure(message, victim);

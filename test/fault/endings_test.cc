@@ -84,6 +84,15 @@ TEST_CASE("kill -9 of an agent: 4, host and signal named, its workers and their 
   CHECK(CauseOf(summary, "host") == "127.0.0.2");
 }
 
+TEST_CASE("SIGTERM to an agent: 4, and that signal is named, not our own") {
+  LaunchedJob job(TwoAgents());
+  REQUIRE(job.WaitForStep(5));
+  ::kill(job.Agent("127.0.0.2"), SIGTERM);
+  REQUIRE(job.Wait() == 4);
+  CHECK(job.NothingLeft());
+  CHECK(CauseOf(job.Summary(), "signal") == "15");
+}
+
 TEST_CASE("kill -9 of the launcher: agents, workers and their children end within 2 s") {
   LaunchedJob job(TwoAgents({{"DS_TEST_FAULTS", "1@2=child"}}));
   REQUIRE(job.WaitForStep(5));

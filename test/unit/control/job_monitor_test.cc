@@ -58,10 +58,11 @@ class Harness {
     end.completed = true;
     End(end);
   }
-  void EndStopped(int rank) {
+  void EndStopped(int rank, int signal = 0) {
     WorkerEnd end;
     end.rank = rank;
     end.stopped = true;
+    end.stop_signal = signal;
     End(end);
   }
 
@@ -178,11 +179,14 @@ TEST_CASE("A silent agent is suspected, comes back or is lost") {
     job.Pass(10, {1});
     CHECK(job.CountEvents("node_lost") == 1);
     CHECK(job.Count(Kind::drop_agent) == 1);
+    job.Take(job.monitor.AgentEnded(0, 0, SIGKILL, job.At()));  // our own doing
     job.Victim(0);
     job.Victim(1);
     REQUIRE(job.finished());
     CHECK(job.monitor.outcome().exit_code == 4);
     CHECK(job.monitor.outcome().cause->kind == "node_lost");
+    CHECK(job.monitor.outcome().cause->signal == 0);
+    CHECK(job.monitor.outcome().cause->message.find("launch.lease_seconds") != std::string::npos);
   }
 }
 
@@ -192,12 +196,14 @@ TEST_CASE("A lost connection waits for the agent's signal, a second at most") {
   for (int rank : {2, 3}) job.Victim(rank);
   CHECK(!job.finished());
   SECTION("it comes") {
-    job.Take(job.monitor.AgentEnded(0, 0, SIGKILL, job.At()));
+    job.Take(job.monitor.AgentEnded(0, 0, SIGTERM, job.At()));
     REQUIRE(job.finished());
-    CHECK(job.monitor.outcome().cause->signal == SIGKILL);
+    CHECK(job.monitor.outcome().cause->signal == SIGTERM);
+    CHECK(job.Count(Kind::drop_agent) == 0);  // it ended by itself; a kill of ours would hide how
   }
   SECTION("it does not") {
     job.Pass(1.5);
+    CHECK(job.Count(Kind::drop_agent) == 1);
     REQUIRE(job.finished());
     CHECK(job.monitor.outcome().cause->signal == 0);
   }
@@ -299,6 +305,17 @@ TEST_CASE("Somebody else's SIGTERM to the workers is not a completion") {
   REQUIRE(job.finished());
   CHECK(job.monitor.outcome().status == "interrupted");
   CHECK(job.monitor.outcome().exit_code == 143);
+}
+
+TEST_CASE("Somebody else's signal: the rank that got it is named, and the signal") {
+  Harness job;
+  for (int rank : {0, 1}) job.EndStopped(rank);
+  job.EndStopped(2, SIGINT);
+  job.EndStopped(3);
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().exit_code == 130);
+  CHECK(job.monitor.outcome().cause->rank == 2);
+  CHECK(job.monitor.outcome().cause->signal == SIGINT);
 }
 
 TEST_CASE("Restarts: within the budget, while steps are done, never for the user's errors or a lost node") {
