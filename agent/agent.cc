@@ -204,7 +204,12 @@ struct Agent::Impl {
       worker->health = message.batch().health();
       worker->health.set_rank(said.worker.rank);
       worker->health_at = Clock::now();
-      for (auto& step : *message.mutable_batch()->mutable_steps()) worker->steps.push_back(std::move(step));
+      bool checkpoint = false;  // who goes on from it must find the steps before it recorded
+      for (auto& step : *message.mutable_batch()->mutable_steps()) {
+        checkpoint = checkpoint || step.has_checkpoint_stall_ms();
+        worker->steps.push_back(std::move(step));
+      }
+      if (checkpoint) next_batch = Clock::now();
     } else if (message.has_event()) {
       pb::AgentMessage up = Envelope();
       *up.mutable_event() = message.event();

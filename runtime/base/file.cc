@@ -85,7 +85,8 @@ void MakeDirectories(const fs::path& path) {
 void ReplaceSymlink(const fs::path& target, const fs::path& link) {
   fs::path temporary = link.string() + ".tmp." + std::to_string(::getpid());
   ::unlink(temporary.c_str());
-  if (::symlink(target.c_str(), temporary.c_str()) != 0) throw SystemError("cannot create link " + link.string(), errno);
+  if (::symlink(target.c_str(), temporary.c_str()) != 0)
+    throw SystemError("cannot create link " + link.string(), errno);
   if (::rename(temporary.c_str(), link.c_str()) != 0) {
     int error = errno;
     ::unlink(temporary.c_str());
@@ -103,7 +104,18 @@ LineFile::~LineFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void LineFile::Append(std::string_view line) { WriteAll(fd_, std::string(line) + "\n", path_); }
+void LineFile::Append(std::string_view line) {
+  const off_t end = ::lseek(fd_, 0, SEEK_END);
+  try {
+    WriteAll(fd_, std::string(line) + "\n", path_);
+  } catch (const Error&) {
+    // A full disk leaves no half of a line behind; what failed is told either way.
+    if (end >= 0) {
+      [[maybe_unused]] int ignored = ::ftruncate(fd_, end);
+    }
+    throw;
+  }
+}
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};

@@ -32,7 +32,9 @@ void TogetherOrThrow(Communicator& control, const std::string& what, const std::
     if (lengths[rank] == 0) continue;
     failure.resize(static_cast<size_t>(lengths[rank]));
     control.Broadcast(Bytes(failure), rank);
-    throw RuntimeError(what + ": rank " + std::to_string(rank) + ": " + failure);
+    const std::string message = what + ": rank " + std::to_string(rank) + ": " + failure;
+    if (rank != control.rank()) throw PeerFailed(message);
+    throw RuntimeError(message);
   }
 }
 

@@ -133,11 +133,11 @@ std::string WriteCheckpoint(const fs::path& root, const TrainingState& state, co
       SyncPath(root);
       ReplaceSymlink(folder.filename(), root / "latest");
     });
-  } catch (const CommunicatorAborted&) {
-    throw;  // others may still be writing there
-  } catch (const Error&) {
-    std::error_code ignored;
-    if (first) fs::remove_all(partial, ignored);  // give the space back; the error in flight is the one to tell
+  } catch (const Error& error) {
+    // Give the space back, once all ranks know of the failure: before that, others may still be writing there.
+    const bool known = dynamic_cast<const PeerFailed*>(&error) || !dynamic_cast<const CommunicatorAborted*>(&error);
+    std::error_code ignored;  // the error in flight is the one to tell
+    if (first && known) fs::remove_all(partial, ignored);
     throw;
   }
   if (first) {

@@ -60,7 +60,12 @@ TrainResult Trainer::Run() {
       begin = Clock::now();
     }
     if (CheckpointDue(stopping)) {
-      record.checkpoint_stall_ms = WriteState() * 1e3;
+      try {
+        record.checkpoint_stall_ms = WriteState() * 1e3;
+      } catch (const Error&) {
+        environment_.reporter->OnStep(record);  // the step was done
+        throw;
+      }
       begin = Clock::now();
     }
     environment_.reporter->OnStep(record);

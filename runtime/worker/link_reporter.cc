@@ -19,7 +19,7 @@ LinkReporter::~LinkReporter() {
     std::lock_guard lock(mutex_);
     end_ = true;
   }
-  ended_.notify_all();
+  wake_.notify_all();
   thread_.join();
 }
 
@@ -35,7 +35,11 @@ void LinkReporter::OnStep(const StepRecord& record) {
   status_.step = record.step;
   status_.tokens_per_second = record.tokens_per_second;
   status_.comm_exposed_ms = record.comm_exposed_ms;
-  if (link_.assignment().rank == 0) steps_.push_back(record);
+  if (link_.assignment().rank != 0) return;
+  steps_.push_back(record);
+  if (!record.checkpoint_stall_ms) return;
+  send_now_ = true;
+  wake_.notify_all();
 }
 
 void LinkReporter::OnEvent(const std::string& kind, const std::string& message) { link_.SendEvent(kind, message); }
@@ -46,7 +50,8 @@ void LinkReporter::Run() {
   while (!last) {
     last = end_;
     Send(lock);
-    if (!last) ended_.wait_for(lock, kEvery, [&] { return end_; });
+    if (!last) wake_.wait_for(lock, kEvery, [&] { return end_ || send_now_; });
+    send_now_ = false;
   }
 }
 

@@ -1,4 +1,5 @@
-// Passes what the training loop reports to the agent: every step record of rank 0, in order; health once a second.
+// Passes what the training loop reports to the agent: every step record of rank 0, in order; health once a second, and
+// when a checkpoint was taken: who goes on from it finds the steps before it recorded.
 #pragma once
 
 #include <atomic>
@@ -32,8 +33,8 @@ class LinkReporter final : public Reporter {
   AgentLink& link_;
   const std::atomic<bool>& stop_;
   std::mutex mutex_;
-  std::condition_variable ended_;
-  bool end_ = false;
+  std::condition_variable wake_;
+  bool end_ = false, send_now_ = false;
   WorkerStatus status_;
   std::chrono::steady_clock::time_point progress_at_ = std::chrono::steady_clock::now();
   std::vector<StepRecord> steps_;

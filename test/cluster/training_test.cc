@@ -134,6 +134,8 @@ TEST_CASE("kill -9 of a rank in a step and in a checkpoint: the resumed job cont
   CHECK(std::vector<std::string>(seen.end() - 10, seen.end()) ==
         std::vector<std::string>(curve.begin() + 10, curve.end()));
   CHECK(Text(restarted->Lines("metrics.jsonl").back(), "attempt") == "2");
+  CHECK(std::vector<std::string>(seen.begin(), seen.begin() + 10) ==
+        std::vector<std::string>(curve.begin(), curve.begin() + 10));  // no step before the checkpoint is lost
 }
 
 TEST_CASE("kill -9 of a training worker: the signal is the cause, not its peers' broken connections") {
@@ -145,6 +147,27 @@ TEST_CASE("kill -9 of a training worker: the signal is the cause, not its peers'
   CHECK(CauseOf(job->Summary(), "rank") == "1");
   CHECK(CauseOf(job->Summary(), "host") == "127.0.0.2");
   CHECK(CauseOf(job->Summary(), "signal") == "9");
+}
+
+TEST_CASE("SIGINT to a training worker: the job ends with a checkpoint, rank and signal named; IPv6 beside IPv4") {
+  const Training training;
+  auto job = training.Start({"--set", "training.steps=100000", "--set", "deepspeed.train_batch_size=4"},
+                            "[::1] slots=1\n127.0.0.2 slots=1\n");
+  REQUIRE(job->WaitForStep(2, 60));
+  ::kill(job->Worker(1), SIGINT);
+  training.MustEnd(*job, 128 + SIGINT);
+  CHECK(CauseOf(job->Summary(), "rank") == "1");
+  CHECK(CauseOf(job->Summary(), "signal") == "2");
+  CHECK(!job->Summary().Find("checkpoint")->is_null());
+}
+
+TEST_CASE("a rank that cannot write its shard is the cause, its peer a victim, and the step is recorded") {
+  const Training training;
+  auto job = training.Start({}, {}, "checkpoint.shard,rank=1,throw");
+  training.MustEnd(*job, 1);
+  CHECK(CauseOf(job->Summary(), "rank") == "1");
+  CHECK(job->Summary().Find("victims")->items.size() == 1);
+  CHECK(Curve(*job).size() == 5);
 }
 
 TEST_CASE("Ctrl-C takes a checkpoint from which the job goes on, bit for bit") {

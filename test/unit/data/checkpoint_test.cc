@@ -1,4 +1,5 @@
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/agreement.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -189,6 +190,29 @@ TEST_CASE("a step written again replaces what was there") {
   CheckHolds(folder / "step-5", 5);
   CHECK(VerifyCheckpoint(folder / "step-5").ranks == 2);
   CHECK(Entries(folder.path()) == std::set<std::string>{"latest", "step-5"});
+}
+
+TEST_CASE("the rank that fails is the cause, its peers are victims") {
+  ThreadWorld world(3, std::chrono::seconds(60));
+  std::vector<std::string> thrown(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      std::unique_ptr<Communicator> control = world.Make(rank, "control");
+      try {
+        TogetherOrThrow(*control, "common work", [&] {
+          if (rank > 0) throw RuntimeError("no space");
+        });
+      } catch (const CommunicatorAborted& error) {
+        thrown[rank] = std::string("victim: ") + error.what();
+      } catch (const RuntimeError& error) {
+        thrown[rank] = std::string("cause: ") + error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(thrown[0] == "victim: common work: rank 1: no space");
+  CHECK(thrown[1] == "cause: common work: rank 1: no space");
+  CHECK(thrown[2] == "victim: common work: rank 1: no space");
 }
 
 TEST_CASE("a rank that fails makes all ranks throw its reason, and earlier checkpoints stay") {
