@@ -15,6 +15,10 @@ std::vector<std::string> NormalisedArguments(int argc, char** argv) {
     if (!argument.starts_with("--")) continue;
     auto end = argument.begin() + static_cast<long>(std::min(argument.find('='), argument.size()));
     std::replace(argument.begin(), end, '_', '-');
+    // CLI11 would take the next argument for the value.
+    if (end != argument.end() && end + 1 == argument.end()) {
+      throw UsageError(argument + ": a value is missing after `=`");
+    }
   }
   return arguments;
 }

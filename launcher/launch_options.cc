@@ -28,6 +28,7 @@ constexpr char kFooter[] =
     "was signal n; otherwise the exit code of the program that failed first. docs/operations.md says more.\n";
 
 constexpr int kMaxHosts = 65536;
+constexpr int64_t kMaxRanks = 1 << 20;
 
 Override ParseOverride(const std::string& text) {
   size_t equals = text.find('=');
@@ -50,8 +51,12 @@ int ParseCount(std::string_view text, const std::string& flag) {
 std::pair<int, int> ParsePlanFor(const std::string& text) {
   size_t x = text.find('x');
   if (x == std::string::npos) throw UsageError("--plan-for " + text + ": expected NxM: nodes x slots, as in 8x4");
-  return {ParseCount(std::string_view(text).substr(0, x), "--plan-for " + text),
-          ParseCount(std::string_view(text).substr(x + 1), "--plan-for " + text)};
+  int nodes = ParseCount(std::string_view(text).substr(0, x), "--plan-for " + text);
+  int slots = ParseCount(std::string_view(text).substr(x + 1), "--plan-for " + text);
+  if (static_cast<int64_t>(nodes) * slots > kMaxRanks) {
+    throw UsageError("--plan-for " + text + ": more than " + std::to_string(kMaxRanks) + " ranks");
+  }
+  return {nodes, slots};
 }
 
 void CheckTogether(const LaunchOptions& options, const std::string& machine) {

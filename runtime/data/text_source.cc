@@ -125,9 +125,11 @@ std::vector<DataInput> FindInputs(const std::vector<std::string>& paths) {
       std::vector<fs::path> files = TokenFileSet(path);
       if (files.empty()) throw UsageError(name + " does not exist, nor shards of it; `ds-convert data` makes it");
       for (fs::path& file : files) inputs.push_back({std::move(file), InputKind::tokens});
-    } else if (fs::exists(path, error)) {
+    } else if (fs::is_regular_file(path, error)) {
       inputs.push_back({path, KindOf(path)});
     } else {
+      // A pipe or a device: each rank would read something else of it, or never come to its end.
+      if (fs::exists(path, error)) throw UsageError(name + " is not a regular file");
       throw UsageError(name + " does not exist");
     }
   }

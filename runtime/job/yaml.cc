@@ -4,6 +4,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -200,6 +201,17 @@ class Builder : public YAML::EventHandler {
   std::map<YAML::anchor_t, Value> anchors_;
 };
 
+/// Whether line `number` (from 1) of `text`, or the one before it, is indented with a tab.
+bool IndentedByTab(const std::string& text, int number) {
+  std::istringstream lines(text);
+  std::string line;
+  for (int i = 1; i <= number && std::getline(lines, line); ++i) {
+    size_t indent = std::min(line.find_first_not_of(" \t"), line.size());
+    if (i + 1 >= number && line.substr(0, indent).find('\t') != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Value ParseYaml(const std::string& written, const std::string& name, std::vector<std::string>* duplicates) {
@@ -216,7 +228,7 @@ Value ParseYaml(const std::string& written, const std::string& name, std::vector
     }
   } catch (const YAML::Exception& error) {
     const Position where = error.mark.is_null() ? Position{name, 1, 1} : builder.At(error.mark);
-    Fail(where, "not YAML: " + error.msg);
+    Fail(where, "not YAML: " + error.msg + (IndentedByTab(text, where.line) ? "; indent with spaces, not tabs" : ""));
   }
   return std::move(builder.root);
 }

@@ -1,5 +1,6 @@
 // What happens before the first step: plans, memory, parameters.
 #include "runtime/job/job_spec.h"
+#include "runtime/job/yaml.h"
 #include "runtime/plan/planner.h"
 #include "runtime/train/state_transfer.h"
 #include "runtime/train/trainer.h"
@@ -51,6 +52,29 @@ void Trainer::Allocate() {
   forward_executor_ = executor(forward_plan_);
 }
 
+namespace {
+
+/// deepspeed.optimizer.type of a resolved spec. Adam and AdamW differ in the decay only: one name for both.
+std::string OptimizerIn(const std::string& job_yaml) {
+  const Value root = ParseYaml(job_yaml, "job");
+  const Value* at = &root;
+  for (const char* key : {"deepspeed", "optimizer", "type"}) {
+    at = at->Find(key);
+    if (!at) return "";
+  }
+  return at->text == "Adam" ? "AdamW" : at->text;
+}
+
+/// Moments of one optimizer mean nothing to another.
+void CheckSameOptimizer(const JobSpec& spec, const CheckpointReader& reader, const std::string& folder) {
+  const std::string was = OptimizerIn(reader.state().job_yaml), is = OptimizerIn(ToYaml(spec));
+  if (was == is) return;
+  throw UsageError("checkpoint " + folder + ": its optimizer state is of " + was + ", deepspeed.optimizer.type is " +
+                   is + "; write " + was + ", or train anew");
+}
+
+}  // namespace
+
 void Trainer::LoadState() {
   if (environment_.resume.empty()) {
     store_->Fill(InitialState(spec_.seed, KernelContext{environment_.threads}));
@@ -58,6 +82,7 @@ void Trainer::LoadState() {
   } else {
     const CheckpointReader reader(environment_.resume);
     CheckCompatible(layout_, MomentCount(spec_.optimizer), reader, environment_.resume);
+    CheckSameOptimizer(spec_, reader, environment_.resume);
     store_->Fill(CheckpointSource(reader));
     state_ = reader.state();
     loss_scale_.Restore(state_.loss_scale, state_.good_steps, state_.hysteresis_left);

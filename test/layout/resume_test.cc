@@ -83,6 +83,10 @@ TEST_CASE("a checkpoint of another model or optimizer is refused by name") {
   CHECK(Run(other, RunOptions{.resume = written.result.checkpoint}).error.find("no second moment") !=
         std::string::npos);
   other = spec;
+  other.optimizer.kind = OptimizerKind::sgd;  // has its moments, of another meaning
+  other.training.steps = 2;
+  CHECK(Run(other, RunOptions{.resume = written.result.checkpoint}).error.find("is of Lion") != std::string::npos);
+  other = spec;
   other.model.ffn = 96;
   const std::string error = Run(other, RunOptions{.resume = written.result.checkpoint}).error;
   CHECK(error.find("mlp") != std::string::npos);

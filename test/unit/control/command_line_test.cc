@@ -86,6 +86,8 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"job.yaml", "--resume", "absent"}, 2, "absent"},
       {{"job.yaml", "--output", "/proc/here"}, 2, "/proc/here"},
       {{"job.yaml", "--plan-for", "2x2"}, 2, "--dry-run"},
+      {{"job.yaml", "--output=", "--dry-run"}, 2, "--output="},  // not: --output --dry-run
+      {{"job.yaml", "--dry-run", "--plan-for", "65536x65536"}, 2, "1048576 ranks"},
       {{"job.yaml", "--dry-run", "--plan-for", "2by2"}, 2, "NxM"},
       {{"job.yaml", "--dry-run", "--plan_for", "2x2", "--machine", "m"}, 2, "--machine"},
       {{"--resume", "auto", "--", "true"}, 2, "--resume"},

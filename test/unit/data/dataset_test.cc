@@ -87,6 +87,7 @@ TEST_CASE("what cannot be opened is named") {
   TempFolder folder;
   const std::string text = folder.Write("a.txt", "abc");
   CHECK(Contains(OpenError({folder / "missing.txt"}), "missing.txt does not exist"));
+  CHECK(Contains(OpenError({"/dev/zero"}), "/dev/zero is not a regular file"));  // it has no end
   CHECK(Contains(OpenError({folder / "missing.tok"}), "missing.tok does not exist"));
   CHECK(Contains(OpenError({}), "data.train"));
   CHECK(Contains(OpenError({text}), "4 tokens; one sample needs 5"));

@@ -52,7 +52,7 @@ TEST_CASE("YAML errors name their place") {
   };
   const Case cases[] = {
       {"a: 1\nb: [1,\nc: 2\n", "f.yaml:", "not YAML"},
-      {"a:\n\tb: 1\n", "f.yaml:2:", "not YAML"},
+      {"a:\n\tb: 1\n", "f.yaml:2:", "spaces, not tabs"},
       {"a: \"x\n", "f.yaml:2:", "not YAML"},
       {"a: 'x", "f.yaml:1:", "not YAML"},
       {"a: 1\n b: 2\n", "f.yaml:2:", "not YAML"},
