@@ -22,7 +22,7 @@ Cause Preflight(const std::string& host, const std::string& message) {
 
 Agents::Agents(Options options) : options_(std::move(options)), job_id_(RandomHex(8)) {
   // First: threads that exist before would not leave the signals to the watcher.
-  signals_ = std::make_unique<SignalWatcher>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2},
+  signals_ = std::make_unique<SignalWatcher>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2},
                                              [this](int signal) { queue_.Push(SignalArrived{signal}); });
   bootstrap_ = MakeBootstrap(options_.bootstrap, [this](AgentEnded ended) { queue_.Push(ended); });
   for (const std::string& host : options_.hosts) {
@@ -49,7 +49,9 @@ std::optional<Cause> Agents::BringUp() {
       return Preflight(host(node), "the agent on " + host(node) + " could not be started: " + error.what());
     }
   }
-  return AwaitJoined();
+  std::optional<Cause> trouble = AwaitJoined();
+  joined_ = !trouble;
+  return trouble;
 }
 
 std::string Agents::Secret(uint32_t node) const {
@@ -120,7 +122,8 @@ void Agents::SendAll(const pb::LauncherMessage& message) {
 void Agents::EndAll() {
   if (std::exchange(ended_, true)) return;
   if (server_) server_->EndSessions();
-  bootstrap_->EndAll(/*patience_seconds=*/8);
+  // Agents that did not all join have no workers to end: they need no time.
+  bootstrap_->EndAll(/*patience_seconds=*/joined_ ? 8 : 0.5);
   server_.reset();
 }
 

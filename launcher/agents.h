@@ -79,7 +79,7 @@ class Agents {
   std::unique_ptr<ControlServer> server_;
   std::vector<deepshard::v1::NodeFacts> facts_;
   std::vector<int64_t> clock_offsets_;
-  bool ended_ = false;
+  bool joined_ = false, ended_ = false;
 };
 
 }  // namespace ds

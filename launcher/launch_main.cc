@@ -1,4 +1,5 @@
 // ds-launch: trains a job, or runs a program, on every slot of the hosts.
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
     ds::Job job = ds::PrepareJob(*command.options);
     if (!job.options.dry_run) return ds::RunJob(job);
     std::fputs(ds::DescribeJob(job).c_str(), stdout);
+    if (std::fflush(stdout) != 0) throw ds::SystemError("cannot write to standard output", errno);
     return 0;
   } catch (const ds::Error& error) {
     ds::LogError(error.what());
