@@ -84,6 +84,15 @@ TEST_CASE("kill -9 of an agent: 4, host and signal named, its workers and their 
   CHECK(CauseOf(summary, "host") == "127.0.0.2");
 }
 
+TEST_CASE("A signal while agents come up ends the job at once; SIGQUIT is one") {
+  LaunchedJob job(TwoAgents());
+  job.run_directory();
+  job.Signal(SIGQUIT);
+  REQUIRE(job.Wait(5) == 128 + SIGQUIT);
+  CHECK(job.NothingLeft());
+  CHECK(Text(job.Summary(), "status") == "interrupted");
+}
+
 TEST_CASE("SIGTERM to an agent: 4, and that signal is named, not our own") {
   LaunchedJob job(TwoAgents());
   REQUIRE(job.WaitForStep(5));
