@@ -91,7 +91,7 @@ Agents::Options AgentOptions(const Job& job) {
 RunDirectory MakeRunDirectory(const Job& job) {
   try {
     return RunDirectory(job.options.output, job.spec.name);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // std::filesystem's too: the working directory may be gone
     throw UsageError("--output " + job.options.output + ": " + error.what() + "; choose a folder that can be written");
   }
 }
@@ -385,16 +385,24 @@ class Run {
     }
   }
 
-  void Conclude() {
-    const JobOutcome& outcome = monitor_.outcome();
-    std::string summary = record_.Summary(job_, outcome, monitor_.attempt());
+  /// When nothing is left to end: a file that cannot be written is told, the others are still tried.
+  template <class Body>
+  void WriteLast(Body body) {
     try {
-      directory_.Event(UnixNanoseconds(), "", -1, monitor_.attempt(), "end",
-                       outcome.status + (outcome.cause ? ": " + outcome.cause->message : ""));
-      directory_.Write("summary.json", summary + "\n");
+      body();
     } catch (const Error& error) {
       LogError(error.what());
     }
+  }
+
+  void Conclude() {
+    const JobOutcome& outcome = monitor_.outcome();
+    std::string summary = record_.Summary(job_, outcome, monitor_.attempt());
+    WriteLast([&] {
+      directory_.Event(UnixNanoseconds(), "", -1, monitor_.attempt(), "end",
+                       outcome.status + (outcome.cause ? ": " + outcome.cause->message : ""));
+    });
+    WriteLast([&] { directory_.Write("summary.json", summary + "\n"); });
     std::string text = outcome.status + " (exit code " + std::to_string(outcome.exit_code) + ")";
     if (outcome.cause) text += ": " + outcome.cause->message;
     LogLevel level = outcome.status == "failed" ? LogLevel::error : LogLevel::info;
@@ -427,6 +435,7 @@ class Run {
 
 int RunJob(const Job& job) {
   RaiseOpenFileLimit();
+  ::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is a failed write, with a reason, not a death
   return Run(job).Execute();
 }
 

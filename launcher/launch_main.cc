@@ -1,5 +1,4 @@
 // ds-launch: trains a job, or runs a program, on every slot of the hosts.
-#include <cerrno>
 #include <cstdio>
 #include <exception>
 
@@ -18,7 +17,7 @@ int main(int argc, char** argv) {
     ds::Job job = ds::PrepareJob(*command.options);
     if (!job.options.dry_run) return ds::RunJob(job);
     std::fputs(ds::DescribeJob(job).c_str(), stdout);
-    if (std::fflush(stdout) != 0) throw ds::SystemError("cannot write to standard output", errno);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw ds::RuntimeError("cannot write to standard output");
     return 0;
   } catch (const ds::Error& error) {
     ds::LogError(error.what());

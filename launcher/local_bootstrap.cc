@@ -82,6 +82,7 @@ class LocalBootstrap final : public Bootstrap {
     options.environment = InheritedEnvironment();
     options.stdin_fd = pipe[0];
     options.new_session = true;
+    options.parent_death_signal = SIGCONT;  // a stopped agent wakes, finds its launcher gone and ends its workers
     pid_t pid = -1;
     try {
       pid = Spawn(options);

@@ -77,6 +77,7 @@ Arguments Parse(int argc, char** argv) {
 
 void WatchSignals() {
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is a failed write, with a reason
   struct sigaction action {};
   action.sa_handler = OnTerminate;
   action.sa_flags = SA_RESTART;

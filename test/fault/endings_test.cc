@@ -112,6 +112,24 @@ TEST_CASE("kill -9 of the launcher: agents, workers and their children end withi
   CHECK(job.Leftovers() == std::vector<std::string>{});  // names what is left
 }
 
+TEST_CASE("kill -9 of the launcher wakes a stopped agent, which ends its workers") {
+  LaunchedJob job(TwoAgents());
+  REQUIRE(job.WaitForStep(2));
+  ::kill(job.Agent("127.0.0.1"), SIGSTOP);
+  job.Signal(SIGKILL);
+  job.Wait();
+  CHECK(job.NothingLeft(5));
+}
+
+TEST_CASE("A file size limit fails the job with its reason") {
+  LaunchSetting setting = TwoAgents();
+  setting.shell_prelude = "ulimit -f 4";
+  LaunchedJob job(setting);
+  REQUIRE(job.Wait() == 1);
+  CHECK(job.output().find("File too large") != std::string::npos);
+  CHECK(job.NothingLeft());
+}
+
 TEST_CASE("Ctrl-C once: the step is finished, a checkpoint taken, 130") {
   LaunchedJob job(TwoAgents());
   REQUIRE(job.WaitForStep(5));

@@ -36,7 +36,7 @@ struct Result {
   std::string output;
 };
 
-Result Launch(const Folder& folder, std::vector<std::string> arguments) {
+Result Launch(const Folder& folder, std::vector<std::string> arguments, const char* standard_output = nullptr) {
   SpawnOptions options;
   options.argv = std::move(arguments);
   options.argv.insert(options.argv.begin(), std::string(DS_BIN_DIR) + "/ds-launch");
@@ -44,8 +44,11 @@ Result Launch(const Folder& folder, std::vector<std::string> arguments) {
   options.working_directory = folder.path;
   int out = ::open((folder.path + "/out").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   options.stdout_fd = options.stderr_fd = out;
+  int other = standard_output ? ::open(standard_output, O_WRONLY | O_CLOEXEC) : -1;
+  if (other >= 0) options.stdout_fd = other;
   pid_t pid = Spawn(options);
   ::close(out);
+  if (other >= 0) ::close(other);
   int status = 0;
   ::waitpid(pid, &status, 0);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadFile(folder.path + "/out")};
@@ -126,6 +129,7 @@ TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
     CHECK(result.output.find(c.says) != std::string::npos);
     CHECK(result.output.find("hidden-value") == std::string::npos);
   }
+  CHECK(Launch(folder, {"job.yaml", "--dry-run"}, "/dev/full").code == 1);  // nobody saw it
   CHECK(!fs::exists(folder.path + "/runs"));
 }
 
