@@ -90,6 +90,8 @@ void Trainer::LoadState() {
     if (state_.seed != spec_.seed)
       message += "; job.seed was " + std::to_string(state_.seed) + " and is now " + std::to_string(spec_.seed) +
                  ": data order and dropout differ from here on";
+    if (IsLastStep())
+      message += "; training.steps is " + std::to_string(spec_.training.steps) + ": nothing is left to train";
     Event("resume", message);
     state_.seed = spec_.seed;
   }

@@ -93,6 +93,19 @@ TEST_CASE("a checkpoint of another model or optimizer is refused by name") {
   CHECK(error.find("96") != std::string::npos);
 }
 
+TEST_CASE("a resume with nothing left to train says so and changes nothing") {
+  JobSpec spec = TinySpec();
+  spec.training.steps = 2;
+  const RunOutcome written = Run(spec, RunOptions{});
+  const RunOutcome again = Run(spec, RunOptions{.resume = written.result.checkpoint});
+  CHECK(again.records.empty());
+  CHECK(again.result.steps == 2);
+  CHECK(again.result.final_loss == written.result.final_loss);
+  REQUIRE(again.events.size() == 1);
+  CHECK(again.events[0].first == "resume");
+  CHECK(again.events[0].second.find("nothing is left to train") != std::string::npos);
+}
+
 TEST_CASE("checkpoints come at the end, every N steps, never, and when asked to stop") {
   JobSpec spec = TinySpec();
   spec.training.steps = 5;
