@@ -69,6 +69,7 @@ void Workers::StartOne(Worker& worker) {
     pb::WorkerFailure failure;
     failure.set_message(error.what());
     worker.failure = failure;
+    worker.pid = -1;  // one that could not be watched is gone
     worker.end = ProcessEnd{127, 0};
     worker.ended_at = std::chrono::steady_clock::now();
   }

@@ -83,20 +83,17 @@ class LocalBootstrap final : public Bootstrap {
     options.stdin_fd = pipe[0];
     options.new_session = true;
     options.parent_death_signal = SIGCONT;  // a stopped agent wakes, finds its launcher gone and ends its workers
-    pid_t pid = -1;
     try {
-      pid = Spawn(options);
+      pid_t pid = Spawn(options);
+      std::lock_guard lock(mutex_);  // Ended waits until the agent is known
+      watcher_.Watch(pid);
+      agents_[pid] = node;
     } catch (...) {
       ::close(pipe[0]);
       ::close(pipe[1]);
       throw;
     }
     ::close(pipe[0]);
-    {
-      std::lock_guard lock(mutex_);
-      agents_[pid] = node;
-    }
-    watcher_.Watch(pid);
     WriteSecret(pipe[1], secret);
     ::close(pipe[1]);
   }

@@ -112,7 +112,11 @@ pid_t Spawn(const SpawnOptions& options) {
   std::vector<char*> argv = Pointers(options.argv), environment = Pointers(options.environment);
   int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   int report[2];
-  if (null < 0 || ::pipe2(report, O_CLOEXEC) != 0) throw SystemError("cannot start " + program, errno);
+  if (null < 0 || ::pipe2(report, O_CLOEXEC) != 0) {
+    int error = errno;
+    if (null >= 0) ::close(null);
+    throw SystemError("cannot start " + program, error);
+  }
   ChildPlan plan{
       program.c_str(),
       argv.data(),
@@ -222,7 +226,12 @@ ProcessWatcher::~ProcessWatcher() {
 void ProcessWatcher::Watch(pid_t pid) {
   // A child that has ended stays a zombie until Reap, so its number cannot be another's here.
   int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (fd < 0) throw SystemError("cannot watch process " + std::to_string(pid), errno);
+  if (fd < 0) {
+    int error = errno;
+    ::kill(pid, SIGKILL);  // nobody would learn of its end
+    ::waitpid(pid, nullptr, 0);
+    throw SystemError("cannot watch process " + std::to_string(pid), error);
+  }
   {
     std::lock_guard lock(impl_->mutex);
     impl_->watched[fd] = pid;

@@ -50,7 +50,7 @@ class ProcessWatcher {
   using OnEnd = std::function<void(pid_t, ProcessEnd)>;
   explicit ProcessWatcher(OnEnd on_end);
   ~ProcessWatcher();
-  /// `pid`: a child of this process that nobody else waits for.
+  /// `pid`: a child of this process that nobody else waits for; ended where it cannot be watched (SystemError).
   void Watch(pid_t pid);
 
  private:

@@ -126,6 +126,7 @@ AgentLink::AgentLink(const std::string& socket_path, int rank, int64_t attempt, 
   impl_->Send(std::move(hello));
   std::future<pb::Assignment> assignment = impl_->assigned.get_future();
   if (assignment.wait_for(std::chrono::seconds(kCallSeconds)) != std::future_status::ready) {
+    impl_->closing = true;  // an assignment that comes now is no link that was lost
     throw RuntimeError("the agent at " + socket_path + " gave this worker no assignment within " +
                        std::to_string(kCallSeconds) + " s");
   }

@@ -150,6 +150,9 @@ int WorkerMain(int argc, char** argv, const WorkerJob& job) {
   } catch (const Error& error) {
     LogError(std::string("ds-worker: ") + error.what());
     return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    LogError(std::string("ds-worker: ") + error.what());
+    return 1;
   }
 }
 
