@@ -10,17 +10,17 @@
 namespace ds::test {
 namespace {
 
-const Value& Field(const Value& map, const std::string& key) {
+const Value& Field(const Value& map, const char* key) {
   const Value* value = map.Find(key);
-  if (!value) throw std::runtime_error("the record has no " + key);
+  if (!value) throw std::runtime_error(std::string("the record has no ") + key);
   return *value;
 }
 
 template <class Enum>
-Enum OneOf(const Value& map, const std::string& key, const std::vector<std::pair<std::string, Enum>>& names) {
+Enum OneOf(const Value& map, const char* key, const std::vector<std::pair<std::string, Enum>>& names) {
   for (const auto& [name, value] : names)
     if (AsString(Field(map, key)) == name) return value;
-  throw std::runtime_error("the record's " + key + " is " + AsString(Field(map, key)));
+  throw std::runtime_error(std::string("the record's ") + key + " is " + AsString(Field(map, key)));
 }
 
 ModelConfig ReadModel(const Value& v) {
