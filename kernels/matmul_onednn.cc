@@ -156,6 +156,7 @@ class Cache {
 };
 
 Cache& Primitives() {
+  Engine();  // made first, so destroyed last: primitives refer to it
   static Cache cache;
   return cache;
 }
