@@ -90,7 +90,7 @@ std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t avail
 
 std::string DescribeJob(const Job& job) {
   std::string text = "Job " + job.spec.name + ": " + std::to_string(job.world()) + " ranks on " +
-                     std::to_string(job.hosts.size()) + " nodes\n\n";
+                     std::to_string(job.hosts.size()) + (job.hosts.size() == 1 ? " node\n\n" : " nodes\n\n");
   if (job.foreign()) text += "Program\n  " + CommandText(job.options.program) + "\n\n";
   text += RankTable(job) + "\n" + AgentTable(job);
   text += "Variables for the workers\n  " + EnvironmentNames(job) + "\n\n";

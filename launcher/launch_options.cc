@@ -106,7 +106,7 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   app.add_option("--num-nodes", num_nodes, "Only the first N hosts");
   app.add_option("--num-gpus", num_gpus, "Only the first N slots of each host; without a hostfile, N workers here");
   app.add_option("--bootstrap", options.bootstrap,
-                 "How agents are brought up: auto, local, ssh, slurm, mpi, daemon. Default: the spec's");
+                 "How agents are brought up: auto or local, the only one of this build. Default: the spec's");
   app.add_option("--set", overrides, "KEY=VALUE: changes a key of the job file; KEY dotted, VALUE YAML; later wins")
       ->allow_extra_args(false);
   app.add_option("--export", options.exports,

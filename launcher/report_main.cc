@@ -62,7 +62,8 @@ int Main(int argc, char** argv) {
                  "Hosts to look at, one a line: HOST slots=N. Default: this machine");
   app.add_option("-i,--include", options.filter.include, "Only these hosts: NAME[@NAME...]")->needs("--hostfile");
   app.add_option("-e,--exclude", options.filter.exclude, "All but these hosts: NAME[@NAME...]")->needs("--hostfile");
-  app.add_option("--bootstrap", options.bootstrap, "How agents are brought up: auto, local, ssh, slurm, mpi, daemon");
+  app.add_option("--bootstrap", options.bootstrap,
+                 "How agents are brought up: auto or local, the only one of this build");
   app.add_flag("--json", options.json, "One JSON object a node, a line each");
   app.add_flag("--version", version, "Print the version");
   if (std::optional<int> code = ParseArguments(app, NormalisedArguments(argc, argv))) return *code;

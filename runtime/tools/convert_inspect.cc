@@ -71,14 +71,15 @@ void InspectTokens(const std::vector<fs::path>& files) {
   int64_t tokens = 0, documents = 0;
   for (const fs::path& path : files) {
     const TokenFileInfo info = TokenFile(path).info();
-    std::printf("%s: shard %u of %u, %lld tokens of %u bytes, %lld documents, tokenizer %s, vocabulary %lld\n",
+    std::printf("%s: shard %u of %u, %lld tokens of %u bytes, %lld document%s, tokenizer %s, vocabulary %lld\n",
                 path.c_str(), info.shard, info.shards, Long(info.tokens), info.token_bytes, Long(info.documents),
-                info.tokenizer.c_str(), Long(info.vocabulary));
+                info.documents == 1 ? "" : "s", info.tokenizer.c_str(), Long(info.vocabulary));
     tokens += info.tokens;
     documents += info.documents;
   }
   if (files.size() > 1)
-    std::printf("%zu files: %lld tokens, %lld documents\n", files.size(), Long(tokens), Long(documents));
+    std::printf("%zu files: %lld tokens, %lld document%s\n", files.size(), Long(tokens), Long(documents),
+                documents == 1 ? "" : "s");
 }
 
 void Inspect(const std::string& path) {

@@ -114,7 +114,7 @@ TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
       {{"--help"}, 0, "--num-gpus"},
       {{"--version"}, 0, "protocol"},
       {{"job.yaml", "--hostfile", "hosts", "--dry_run"}, 0, "     3      1     1  127.0.0.2"},
-      {{"job.yaml", "--dry-run", "--num-gpus", "3"}, 0, "3 ranks on 1 nodes"},
+      {{"job.yaml", "--dry-run", "--num-gpus", "3"}, 0, "3 ranks on 1 node\n"},
       {{"job.yaml", "--dry-run", "--plan-for", "2x4"}, 0, "8 ranks on 2 nodes"},
       {{"job.yaml", "--dry-run", "--set", "training.steps=5", "--set", "training.steps=7"}, 0, "steps: 7"},
       {{"job.yaml", "--dry-run", "--set", "data.train=[t.txt, job.yaml]"}, 0, "/job.yaml"},
