@@ -14,6 +14,7 @@
 #include "proto/version.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/signal.h"
 #include "runtime/worker/link_reporter.h"
 
 namespace ds {
@@ -35,12 +36,6 @@ std::atomic<bool> stop_requested{false};
 
 /// The signal that asked this worker to stop; 0: none.
 std::atomic<int> stop_signal{0};
-
-void OnTerminate(int signal) {
-  int none = 0;
-  stop_signal.compare_exchange_strong(none, signal);
-  stop_requested = true;
-}
 
 struct Arguments {
   std::string socket;
@@ -75,14 +70,17 @@ Arguments Parse(int argc, char** argv) {
   return arguments;
 }
 
-void WatchSignals() {
+void PrepareSignals() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is a failed write, with a reason
-  struct sigaction action {};
-  action.sa_handler = OnTerminate;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGINT, &action, nullptr);
+  ::signal(SIGTERM, SIG_DFL);  // what is ignored, as SIGINT is by a shell's background jobs, reaches no watcher
+  ::signal(SIGINT, SIG_DFL);
+}
+
+void OnSignal(int signal) {
+  int none = 0;
+  stop_signal.compare_exchange_strong(none, signal);
+  stop_requested = true;
 }
 
 void OnStop(bool checkpoint) {
@@ -141,9 +139,12 @@ int WorkerMain(int argc, char** argv, const WorkerJob& job) {
     std::printf("ds-worker %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
     return 0;
   }
-  PrepareGrpc();
-  WatchSignals();
   try {
+    PrepareSignals();
+    // No handlers: while oneDNN 2.6's AVX-512 products run, the stack pointer is one more register that points into the
+    // heap, and the kernel would write the frame of a handler there.
+    const SignalWatcher watcher({SIGTERM, SIGINT}, OnSignal);
+    PrepareGrpc();
     Arguments arguments = Parse(argc, argv);
     AgentLink link(arguments.socket, arguments.rank, arguments.attempt, {OnStop, OnLost});
     return RunJob(link, job);

@@ -80,6 +80,14 @@ std::vector<std::string> Curve(const LaunchedJob& job, int after_step = 0) {
   return curve;
 }
 
+/// The mask of the thread whose /proc status file this is; bit N - 1 stands for signal N.
+uint64_t BlockedSignals(const fs::path& status) {
+  std::ifstream file(status);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("SigBlk:")) return std::stoull(line.substr(7), nullptr, 16);
+  return 0;
+}
+
 TEST_CASE("eight workers over four agents: ZeRO-3 and ZeRO-2 give the bits of one agent") {
   const Training training;
   const std::vector<std::string> small = {"--set", "deepspeed.train_micro_batch_size_per_gpu=1", "--set",
@@ -159,6 +167,22 @@ TEST_CASE("SIGINT to a training worker: the job ends with a checkpoint, rank and
   CHECK(CauseOf(job->Summary(), "rank") == "1");
   CHECK(CauseOf(job->Summary(), "signal") == "2");
   CHECK(!job->Summary().Find("checkpoint")->is_null());
+}
+
+TEST_CASE("no thread of a worker runs handlers of SIGINT and SIGTERM: their frames could land in the heap") {
+  const Training training;
+  auto job = training.Start({"--set", "training.steps=100000"});
+  REQUIRE(job->WaitForStep(2, 60));
+  int threads = 0;
+  for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(job->Worker(0)) + "/task")) {
+    const uint64_t blocked = BlockedSignals(task.path() / "status");
+    ++threads;
+    CHECK((blocked >> (SIGINT - 1) & 1) == 1);
+    CHECK((blocked >> (SIGTERM - 1) & 1) == 1);
+  }
+  CHECK(threads > 2);
+  job->Signal(SIGINT);
+  training.MustEnd(*job, 128 + SIGINT);
 }
 
 TEST_CASE("a rank that cannot write its shard is the cause, its peer a victim, and the step is recorded") {
