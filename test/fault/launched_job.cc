@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/process.h"
 #include "test/catch.h"
@@ -102,6 +103,8 @@ LaunchedJob::LaunchedJob(LaunchSetting setting, int steps) : shared_output_(sett
   if (setting.terminal) {
     winsize size{24, 100, 0, 0};
     pid_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
+    // Not to be kept: kill(-1, ...) would reach every process of the machine.
+    if (pid_ < 0) throw SystemError("cannot start a program on a terminal of its own (is /dev/pts mounted?)", errno);
     if (pid_ == 0) {
       if (::chdir(folder.c_str()) != 0) ::_exit(126);
       std::vector<char*> argv, environment;
