@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what DeepShard is built, tested and tried with, on Debian 12 and Ubuntu 24.04.
+# Installs what DeepShard is built, tested and tried with, on Debian 12 and 13 and Ubuntu 24.04.
 #
 #   scripts/setup.sh          install what is missing (apt-get; with sudo when not root)
 #   scripts/setup.sh --list   print the packages
