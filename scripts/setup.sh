@@ -12,6 +12,7 @@ packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libssl-dev   # control plane
   libyaml-cpp-dev libcli11-dev libxxhash-dev                     # job specs, command lines, checksums
   libdnnl-dev libgloo-dev                                        # matrix products and data transport on CPUs
+  libsentencepiece-dev zlib1g-dev libzstd-dev                    # tokenizers, compressed texts
   catch2                                                         # tests
   bible-kjv                                                      # the quick start's text
 )

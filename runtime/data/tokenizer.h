@@ -15,9 +15,10 @@ class Tokenizer {
   virtual std::string id() const = 0;  ///< at most 40 bytes; what token files state
   virtual int64_t vocabulary() const = 0;
   virtual int32_t end_of_document() const = 0;
-  /// Appends the tokens of `text` to `tokens`. A document's text may come in pieces, cut anywhere.
+  /// Appends the tokens of `text`, a document or one of its parts (docs/token-file.md says where long documents are
+  /// cut), to `tokens`; adds no end of document. Thread-safe: documents are tokenized side by side.
   virtual void Encode(std::string_view text, std::vector<int32_t>& tokens) const = 0;
-  /// The bytes of one token; empty for the end of a document and for tokens outside the vocabulary.
+  /// The bytes that one token adds to a text; empty for the end of a document and for tokens outside the vocabulary.
   virtual std::string Decode(int32_t token) const = 0;
 };
 
