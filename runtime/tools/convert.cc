@@ -14,11 +14,13 @@ int main(int argc, char** argv) {
       "ds-convert");
   app.require_subcommand(0, 1);  // not (1): a misspelt command is to be named
   ds::AddDataCommand(app);
+  ds::AddTokenizerCommand(app);
   ds::AddInspectCommand(app);
   ds::AddVerifyCommand(app);
   ds::AddExportCommand(app);
   app.callback([&] {
-    if (app.get_subcommands().empty()) throw ds::UsageError("a command is wanted: data, inspect, verify or export");
+    if (app.get_subcommands().empty())
+      throw ds::UsageError("a command is wanted: data, tokenizer, inspect, verify or export");
   });
   return ds::RunCommandLine(app, argc, argv);
 }

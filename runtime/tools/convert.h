@@ -9,6 +9,7 @@ class App;
 namespace ds {
 
 void AddDataCommand(CLI::App& app);
+void AddTokenizerCommand(CLI::App& app);
 void AddInspectCommand(CLI::App& app);
 void AddVerifyCommand(CLI::App& app);
 void AddExportCommand(CLI::App& app);
