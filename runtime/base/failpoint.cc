@@ -6,6 +6,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <string_view>
 #include <vector>
@@ -15,11 +16,14 @@
 namespace ds {
 namespace {
 
-enum class Effect { kill, raise, hang };
+enum class Effect { kill, raise, hang, nan, inf };
+
+bool IsNumber(Effect effect) { return effect == Effect::nan || effect == Effect::inf; }
 
 struct Entry {
   std::string name;
-  int64_t rank = -1, attempt = -1, hit = 1;  // -1: any
+  int64_t rank = -1, attempt = -1;  // -1: any
+  int64_t hit = 0;                  // 0: every one
   Effect effect = Effect::kill;
   int64_t matches = 0;
 };
@@ -39,7 +43,8 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 }
 
 UsageError BadEntry(const std::string& entry, const std::string& why) {
-  return UsageError("DS_FAILPOINT: " + entry + ": " + why + "; want NAME[,rank=R][,attempt=A][,hit=N],kill|throw|hang");
+  return UsageError("DS_FAILPOINT: " + entry + ": " + why +
+                    "; want NAME[,rank=R][,attempt=A][,hit=N],kill|throw|hang|nan|inf");
 }
 
 Entry Parse(const std::string& text) {
@@ -57,6 +62,10 @@ Entry Parse(const std::string& text) {
         entry.effect = Effect::raise;
       else if (part == "hang")
         entry.effect = Effect::hang;
+      else if (part == "nan")
+        entry.effect = Effect::nan;
+      else if (part == "inf")
+        entry.effect = Effect::inf;
       else
         throw BadEntry(text, "unknown effect " + part);
       has_effect = true;
@@ -65,8 +74,9 @@ Entry Parse(const std::string& text) {
     int64_t value = 0;
     const char* end = part.data() + part.size();
     auto [stop, error] = std::from_chars(part.data() + equals + 1, end, value);
-    if (error != std::errc() || stop != end || value < 0) throw BadEntry(text, "not a number in " + part);
     const std::string key = part.substr(0, equals);
+    if (error != std::errc() || stop != end || value < (key == "hit" ? 1 : 0))
+      throw BadEntry(text, "not a number in " + part);
     if (key == "rank")
       entry.rank = value;
     else if (key == "attempt")
@@ -77,6 +87,7 @@ Entry Parse(const std::string& text) {
       throw BadEntry(text, "unknown key " + key);
   }
   if (entry.name.empty() || !has_effect) throw BadEntry(text, "a name and an effect are needed");
+  if (entry.hit == 0 && !IsNumber(entry.effect)) entry.hit = 1;
   return entry;
 }
 
@@ -115,6 +126,15 @@ bool Matches(std::string_view pattern, std::string_view text) {
   return !text.empty() && text.front() == pattern.front() && Matches(pattern.substr(1), text.substr(1));
 }
 
+/// Whether `entry` fires at `name` on the calling thread; counts the match.
+bool Fires(Entry& entry, const std::string& name) {
+  if (entry.rank >= 0 && entry.rank != scope_rank) return false;
+  if (entry.attempt >= 0 && entry.attempt != scope_attempt) return false;
+  if (!Matches(entry.name, name)) return false;
+  ++entry.matches;
+  return entry.hit == 0 || entry.matches == entry.hit;
+}
+
 }  // namespace
 
 bool FailpointsSet() { return TheRegistry().set.load(std::memory_order_relaxed); }
@@ -137,9 +157,7 @@ void Failpoint(const std::string& name) {
   Registry& registry = TheRegistry();
   std::unique_lock lock(registry.mutex);
   for (Entry& entry : registry.entries) {
-    if (entry.rank >= 0 && entry.rank != scope_rank) continue;
-    if (entry.attempt >= 0 && entry.attempt != scope_attempt) continue;
-    if (!Matches(entry.name, name) || ++entry.matches != entry.hit) continue;
+    if (IsNumber(entry.effect) || !Fires(entry, name)) continue;
     lock.unlock();
     switch (entry.effect) {
       case Effect::kill:
@@ -149,8 +167,22 @@ void Failpoint(const std::string& name) {
         for (;;) ::pause();
       case Effect::raise:
         throw RuntimeError("failpoint " + name);
+      default:
+        return;
     }
   }
+}
+
+std::optional<double> FailpointNumber(const std::string& name) {
+  if (!FailpointsSet()) return std::nullopt;
+  Registry& registry = TheRegistry();
+  std::lock_guard lock(registry.mutex);
+  for (Entry& entry : registry.entries) {
+    if (!IsNumber(entry.effect) || !Fires(entry, name)) continue;
+    return entry.effect == Effect::nan ? std::numeric_limits<double>::quiet_NaN()
+                                       : std::numeric_limits<double>::infinity();
+  }
+  return std::nullopt;
 }
 
 }  // namespace ds

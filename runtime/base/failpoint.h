@@ -4,17 +4,21 @@
 //   DS_FAILPOINT = ENTRY[;ENTRY]...
 //   ENTRY        = NAME[,rank=R][,attempt=A][,hit=N],EFFECT
 //   NAME         matched against the name passed to Failpoint; '*' stands for any run of characters
-//   hit=N        the N-th match only, counted in this process (default: the first)
-//   EFFECT       kill (SIGKILL to this process), throw (RuntimeError), hang (never returns)
+//   hit=N        the N-th match only, counted in this process (default: the first; of nan and inf: every one)
+//   EFFECT       kill (SIGKILL to this process), throw (RuntimeError), hang (never returns),
+//                nan, inf (the result of the action gets such a number)
 //
-// Names: "step:5/BackwardWeight layer1.mlp mb0" (before an action of step 5: kind, what, micro-batch),
+// Names: "step:5/BackwardWeight layer1.mlp mb0" (before an action of step 5, nan and inf after it: kind, what,
+//        micro-batch),
 //        "step:5/end" (the step is done, nothing of it is on disk),
 //        "checkpoint.shard", "checkpoint.manifest", "checkpoint.rename" (before a checkpoint's shard, manifest,
-//        commit).
+//        commit),
+//        "arena" (nan: a rank's arena starts filled with NaN, so that a read before a write shows).
 // Example: DS_FAILPOINT='step:5/BackwardWeight layer1.mlp*,rank=1,attempt=1,kill'
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace ds {
@@ -22,8 +26,11 @@ namespace ds {
 /// Whether any failpoint is set: callers need not build a name otherwise.
 bool FailpointsSet();
 
-/// Does what DS_FAILPOINT asks for at `name`. Thread-safe.
+/// Does what DS_FAILPOINT asks for at `name`, but for nan and inf. Thread-safe.
 void Failpoint(const std::string& name);
+
+/// The number that DS_FAILPOINT wants in the result of `name`: NaN or an infinity. Thread-safe.
+std::optional<double> FailpointNumber(const std::string& name);
 
 /// Tells the failpoints of the calling thread which rank and attempt it works for; without it, entries that name a
 /// rank or an attempt do not match.

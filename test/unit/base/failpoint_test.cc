@@ -1,6 +1,9 @@
 // Promise: a failpoint fires at the place, on the rank, in the attempt and at the hit that it names, and nowhere else.
 #include "runtime/base/failpoint.h"
 
+#include <cmath>
+#include <limits>
+
 #include "runtime/base/error.h"
 #include "test/catch.h"
 
@@ -45,9 +48,23 @@ TEST_CASE("a failpoint keeps to its rank, attempt and hit") {
   CHECK(Fires("b"));
 }
 
+TEST_CASE("numbers that are not finite come at every match, or at the one named") {
+  const Cleared cleared;
+  SetFailpoints("a,nan;b,hit=2,inf");
+  for (int i = 0; i < 2; ++i) {
+    CHECK_FALSE(Fires("a"));
+    REQUIRE(FailpointNumber("a"));
+    CHECK(std::isnan(*FailpointNumber("a")));
+  }
+  CHECK_FALSE(FailpointNumber("b"));
+  CHECK(FailpointNumber("b") == std::numeric_limits<double>::infinity());
+  CHECK_FALSE(FailpointNumber("b"));
+  CHECK_FALSE(FailpointNumber("c"));
+}
+
 TEST_CASE("a bad entry is refused, and none is none") {
   const Cleared cleared;
-  for (const char* bad : {"a", "a,explode", "a,rank=x,kill", "a,color=1,kill", ",kill"})
+  for (const char* bad : {"a", "a,explode", "a,rank=x,kill", "a,color=1,kill", ",kill", "a,hit=0,nan"})
     CHECK_THROWS_AS(SetFailpoints(bad), UsageError);
   SetFailpoints("");
   CHECK_FALSE(FailpointsSet());
