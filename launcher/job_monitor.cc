@@ -187,7 +187,10 @@ JobMonitor::Actions JobMonitor::WorkerEnded(const WorkerEnd& end, MonitorTime no
     Trouble trouble{end.victim ? Trouble::Weight::victim
                     : by_us    ? Trouble::Weight::asked
                                : Trouble::Weight::own,
-                    {end.signal != 0 ? "worker_signal" : "worker_exit", host, end.rank, end.signal, end.code, how},
+                    {end.signal != 0    ? "worker_signal"
+                     : end.kind.empty() ? "worker_exit"
+                                        : end.kind,
+                     host, end.rank, end.signal, end.code, how},
                     end.signal != 0 ? 128 + end.signal : end.code,
                     end.code != static_cast<int>(ExitCode::usage)};
     if (end.victim) victims_.push_back(end);

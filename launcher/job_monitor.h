@@ -22,7 +22,7 @@ using MonitorTime = std::chrono::steady_clock::time_point;
 
 /// Why a job ended other than by completing.
 struct Cause {
-  std::string kind;  ///< worker_exit, worker_signal, node_lost, no_progress, preflight, signal, launcher
+  std::string kind;  ///< worker_exit, worker_signal, not_finite, loss_scale, node_lost, no_progress, preflight, ...
   std::string host;  ///< empty: none in particular
   int rank = -1;     ///< -1: none in particular
   int signal = 0;    ///< 0: none
@@ -41,6 +41,7 @@ struct WorkerEnd {
   bool stopped = false;    ///< it said that it ended early because it was asked to
   int stop_signal = 0;     ///< stopped: the signal that asked it; 0: it was told by its peers or by us
   std::string message;     ///< its own account of a failure; empty: none
+  std::string kind{};      ///< of the cause, where it knows better than its exit tells; empty: it does not
 };
 
 struct MonitorSettings {

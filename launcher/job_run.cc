@@ -268,6 +268,7 @@ class Run {
     end.stopped = exit.has_result() && exit.result().stopped();
     end.stop_signal = exit.agent_signal() == 0 ? exit.result().stop_signal() : 0;
     end.message = exit.failure().message();
+    end.kind = exit.failure().kind();
     Perform(monitor_.WorkerEnded(end, now));
   }
 

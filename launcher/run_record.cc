@@ -69,6 +69,7 @@ std::string MetricLine(const pb::StepRecord& record) {
   json.Field("tokens_per_second", record.tokens_per_second()).Field("step_ms", record.step_ms());
   json.Field("compute_ms", record.compute_ms()).Field("comm_exposed_ms", record.comm_exposed_ms());
   json.Field("io_exposed_ms", record.io_exposed_ms()).Field("data_ms", record.data_ms());
+  json.Field("overhead_ms", record.overhead_ms());
   FieldOrNull(json, "mfu", record.has_mfu(), record.mfu());
   WritePeaks(json, record.peak_device_bytes(), record.peak_host_bytes(), record.peak_file_bytes());
   if (record.has_validation_loss()) json.Field("validation_loss", record.validation_loss());

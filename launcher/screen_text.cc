@@ -40,11 +40,15 @@ std::string StepCount(const pb::StepRecord& record, int64_t steps) {
 std::string TimeLeftText(double seconds) { return seconds < 0 ? "" : "  left " + DurationText(seconds); }
 
 std::string StepValues(const pb::StepRecord& record) {
+  if (record.step() == 0) return "no step yet";
   std::string text = Format("loss %.4f  grad %.3g  lr %.2e  %s tokens/s  %.0f ms", record.loss(), record.grad_norm(),
                             record.lr(), CountText(record.tokens_per_second()).c_str(), record.step_ms());
   if (record.comm_exposed_ms() > 0) text += Format(" (%.0f ms waiting for peers)", record.comm_exposed_ms());
   if (record.has_validation_loss()) text += Format("  validation %.4f", record.validation_loss());
-  if (record.skipped()) text += "  skipped: overflow";
+  if (record.skipped()) {
+    const bool overflow = record.has_loss_scale() && std::isfinite(record.loss());
+    text += overflow ? Format("  skipped: overflow at loss scale %.6g", record.loss_scale()) : "  skipped: not finite";
+  }
   return text;
 }
 

@@ -1,10 +1,12 @@
 #include "runtime/exec/bind.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/failpoint.h"
 #include "runtime/plan/planner.h"
 
 namespace ds {
@@ -258,6 +260,8 @@ Arena::Arena(const std::vector<const Plan*>& plans) {
     int64_t bytes = 0;
     for (const Plan* plan : plans) bytes = std::max(bytes, plan->arena_bytes[tier]);
     memory_[tier] = HostMemory(bytes);
+    // For tests: what is read before it is written is NaN.
+    if (bytes > 0 && FailpointNumber("arena")) std::memset(memory_[tier].Bytes(0, bytes).data, 0xFF, bytes);
   }
 }
 

@@ -113,9 +113,12 @@ void Executor::RunStream(Step& step, StreamKind stream) noexcept {
       const Clock::time_point begin = Clock::now();
       if (stream == StreamKind::compute && !bound.action->waits.empty())
         timeline.exposed_comm_seconds += Seconds(begin - asked);
-      if (FailpointsSet())
-        Failpoint("step:" + std::to_string(step.inputs.context.step) + "/" + NameOfAction(layout_, plan_, index));
+      if (FailpointsSet()) Failpoint(NameOfFailpoint(step, index));
+      if (step.inputs.watch) step.inputs.watch->Before(step.inputs.context.kernel, bound, static_cast<int>(index));
       RunAction(step, bound, index);
+      if (FailpointsSet())
+        if (const auto number = FailpointNumber(NameOfFailpoint(step, index))) Spoil(layout_, plan_, bound, *number);
+      if (step.inputs.watch) step.inputs.watch->After(step.inputs.context.kernel, bound, static_cast<int>(index));
       const Clock::time_point end = Clock::now();
       timeline.seconds[Index(bound.action->kind)] += Seconds(end - begin);
       // Norm tells its collective apart from its sums by itself.
@@ -139,6 +142,10 @@ void Executor::RunStream(Step& step, StreamKind stream) noexcept {
     events_.Signal(index);
     if (stream == StreamKind::compute) timeline.exposed_comm_seconds += Seconds(Clock::now() - woken);
   }
+}
+
+std::string Executor::NameOfFailpoint(const Step& step, size_t index) const {
+  return "step:" + std::to_string(step.inputs.context.step) + "/" + NameOfAction(layout_, plan_, index);
 }
 
 /// The exception in flight, with rank, step and action in front; its kind stays.
@@ -195,7 +202,6 @@ void Executor::Compute(Step& step, BoundAction& bound) {
     case ActionKind::forward:
       bound.io.loss_sum = &step.outcome.local_loss[action.micro_batch];
       segment.Forward(context, bound.io);
-      if (step.inputs.inspect) step.inputs.inspect(action.segment, action.micro_batch, bound.io.y);
       return;
     case ActionKind::recompute:
       return segment.Recompute(context, bound.io);

@@ -15,6 +15,7 @@
 #include "runtime/exec/bind.h"
 #include "runtime/exec/streams.h"
 #include "runtime/exec/timeline.h"
+#include "runtime/exec/watch.h"
 
 namespace ds {
 
@@ -53,8 +54,7 @@ struct StepInputs {
   /// Called once, in Norm: prepares the optimizer (Optimizer::BeginStep) and returns true, or false to skip the step.
   /// The same decision on every rank.
   std::function<bool(const StepSums&)> decide;
-  /// Forward actions of a diagnosis: called after each with the segment, the micro-batch and its output (empty: head).
-  std::function<void(int segment, int micro_batch, Tensor output)> inspect;
+  Watch* watch = nullptr;  ///< what looks for numbers that are not finite; of this executor's plan
 };
 
 struct StepOutcome {
@@ -83,6 +83,7 @@ class Executor {
   void Norm(Step& step, const BoundAction& bound);
   void AddLocalFacts(const Step& step, double* facts) const;
   StepSums SumRanks() const;
+  std::string NameOfFailpoint(const Step& step, size_t index) const;
   std::exception_ptr Explain(const Step& step, size_t index) const;
 
   const ModelLayout& layout_;

@@ -344,8 +344,10 @@ std::vector<Key> TrainingKeys() {
       Flag("training.exact_sharding", DS_FIELD(training.exact_sharding), nullptr,
            "with accumulation too, all ZeRO stages give the same bits, at the price that the plan states"),
       ProfileKey(),
-      Choice("training.on_nan", DS_FIELD(training.on_nan), kOnNanNames, nullptr,
-             "what to do when a gradient is not finite: end the job, or skip the step; names step, rank and segment"),
+      Choice(
+          "training.on_nan", DS_FIELD(training.on_nan), kOnNanNames, nullptr,
+          "when a loss or gradient is not finite: end the job, or skip the step (20 in a row end it); names step, rank "
+          "and segment"),
   };
 }
 

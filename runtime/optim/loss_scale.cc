@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
-
-#include "runtime/base/error.h"
 
 namespace ds {
 
@@ -13,30 +10,25 @@ LossScale::LossScale(const LossScaleConfig& config, bool enabled)
   if (enabled) scale_ = config.fixed != 0 ? config.fixed : std::ldexp(1.0, config.initial_power);
 }
 
-void LossScale::Update(bool overflow) {
-  if (!enabled_ || config_.fixed != 0) return;
+ScaleChange LossScale::Update(bool overflow) {
+  if (!enabled_ || fixed()) return ScaleChange::none;
   if (overflow) {
     good_steps_ = 0;
     if (config_.hysteresis != 1 && hysteresis_left_ != 1) {
       --hysteresis_left_;
-      return;
+      return ScaleChange::none;
     }
-    if (scale_ == config_.min_scale) {
-      std::ostringstream message;
-      message << "gradients overflow at the smallest loss scale (fp16.min_loss_scale = " << config_.min_scale
-              << "): the run diverges; lower the learning rate, clip gradients, or train in bf16";
-      throw RuntimeError(message.str());
-    }
+    if (scale_ == config_.min_scale) return ScaleChange::exhausted;
     scale_ = std::max(scale_ / 2, config_.min_scale);
-    return;
+    return scale_ == config_.min_scale ? ScaleChange::reached_floor : ScaleChange::fell;
   }
   ++good_steps_;
   if (config_.consecutive_hysteresis) hysteresis_left_ = config_.hysteresis;
   const int64_t stable = good_steps_ - 1;
-  if (stable > 0 && stable % config_.window == 0) {
-    if (!config_.consecutive_hysteresis) hysteresis_left_ = config_.hysteresis;
-    scale_ *= 2;
-  }
+  if (stable <= 0 || stable % config_.window != 0) return ScaleChange::none;
+  if (!config_.consecutive_hysteresis) hysteresis_left_ = config_.hysteresis;
+  scale_ *= 2;
+  return ScaleChange::grew;
 }
 
 void LossScale::Restore(double scale, int64_t good_steps, int hysteresis_left) {

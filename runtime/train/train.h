@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "runtime/comm/communicator.h"
 #include "runtime/job/job_spec.h"
@@ -30,7 +31,7 @@ struct StepRecord {
   std::optional<double> validation_loss;
   std::optional<double> checkpoint_stall_ms;
   std::optional<double> loss_scale;  ///< fp16 only
-  bool skipped = false;              ///< the optimizer did not step (overflow)
+  bool skipped = false;              ///< the optimizer did not step: overflow (fp16), or a loss that is not finite
 };
 
 /// What a rank tells while it runs, and is told. Called from the training thread; must return at once.
@@ -39,8 +40,8 @@ class Reporter {
   virtual ~Reporter() = default;
   virtual void OnState(const std::string& state) = 0;  ///< "starting", "connecting", "loading", "training", ...
   virtual void OnStep(const StepRecord& record) = 0;
-  /// An event for events.jsonl. kind: "checkpoint", "resume", "resume_fallback", "overflow", "nan_skipped", ... Events
-  /// of the whole job come from rank 0 alone.
+  /// An event for events.jsonl. kind: "checkpoint", "resume", "overflow", "loss_scale_floor", ... Events of the whole
+  /// job come from rank 0 alone, "nan_skipped" and "hardware_suspected" from the rank that they are about.
   virtual void OnEvent(const std::string& kind, const std::string& message) = 0;
   /// The job was asked to stop: finish the step, take a checkpoint if the spec says so, end. All ranks agree on the
   /// step through the step's own collectives, so ranks may learn of it at different times.
@@ -73,6 +74,17 @@ struct TrainResult {
   bool stopped = false;           ///< ended by StopRequested before `training.steps`
   std::string checkpoint;         ///< the last one written; empty: none
   Footprint predicted, measured;
+};
+
+/// Numbers that are not finite ended the job. The rank that they are on throws this, its peers CommunicatorAborted.
+class NumericalError : public RuntimeError {
+ public:
+  NumericalError(std::string kind, const std::string& message) : RuntimeError(message), kind_(std::move(kind)) {}
+  /// "not_finite" (training.on_nan, or state that was to be saved) or "loss_scale" (fp16).
+  const std::string& kind() const { return kind_; }
+
+ private:
+  std::string kind_;
 };
 
 /// Runs the job of this rank. Throws Error; before an error leaves, communicators are aborted so that peers end too.

@@ -103,18 +103,11 @@ StepRecord Trainer::Step(Clock::time_point begin) {
   inputs.micro_batches = train_data_.Read(state_.samples);
   const double data_seconds = SecondsSince(reading);
 
-  not_finite_ = false;
-  const double scale = loss_scale_.scale();
   const StepOutcome outcome = executor_->Run(inputs);
-  if (not_finite_) {
-    const std::string message =
-        "step " + std::to_string(step) + ": " + DiagnoseNonFinite(outcome.sums, inputs.micro_batches);
-    if (spec_.training.on_nan == OnNan::stop)
-      throw RuntimeError(message + "; training.on_nan is stop. Parameters are as step " + std::to_string(state_.step) +
-                         " left them; the last checkpoint is good. Lower the learning rate or clip gradients, or set "
-                         "training.on_nan=skip");
-    Event("nan_skipped", message + "; the optimizer did not step");
-  }
+  if (refusal_ == Refusal::none)
+    refused_in_a_row_ = 0;
+  else
+    OnRefused(inputs, outcome.sums);
   EndStep(outcome);
   if (inputs.trace)
     WriteTrace(environment_.run_directory + "/profile/step-" + std::to_string(step) + "-rank-" +
@@ -123,7 +116,7 @@ StepRecord Trainer::Step(Clock::time_point begin) {
 
   StepRecord record;
   record.skipped = !outcome.stepped;
-  if (loss_scale_.enabled()) record.loss_scale = scale;
+  if (loss_scale_.enabled()) record.loss_scale = inputs.context.loss_scale;
   Record(record, outcome, SecondsSince(begin), data_seconds);
   if (FailpointsSet()) Failpoint("step:" + std::to_string(step) + "/end");
   return record;
@@ -136,19 +129,11 @@ bool Trainer::Decide(const StepSums& sums) {
   const double scale = loss_scale_.scale();
   grad_norm_ = std::sqrt(sums.squares) / scale;
   const bool finite = std::isfinite(sums.squares);
-  if (loss_scale_.enabled()) {
-    loss_scale_.Update(!finite);
-    if (!finite) {
-      Event("overflow", "step " + std::to_string(state_.step + 1) + ": gradients overflow at loss scale " +
-                            std::to_string(static_cast<int64_t>(scale)) +
-                            "; the optimizer did not step; the scale is now " +
-                            std::to_string(static_cast<int64_t>(loss_scale_.scale())));
-      return false;
-    }
-  } else if (!finite || !std::isfinite(sums.loss)) {
-    not_finite_ = true;
-    return false;
-  }
+  // The loss is not scaled: no loss scale mends one that is not finite.
+  const bool overflow = !finite && loss_scale_.enabled() && std::isfinite(sums.loss);
+  refusal_ = overflow ? Refusal::overflow : finite && std::isfinite(sums.loss) ? Refusal::none : Refusal::not_finite;
+  if (refusal_ != Refusal::not_finite) scale_change_ = loss_scale_.Update(overflow);
+  if (refusal_ != Refusal::none) return false;
   optimizer_->BeginStep(rates, state_.optimizer_steps, ClipCoefficient(grad_norm_, spec_.gradient_clipping) / scale);
   return true;
 }

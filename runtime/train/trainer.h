@@ -44,8 +44,26 @@ class Trainer {
 
   // validation.cc
   double ValidationLoss();
-  /// Why the step's loss or gradients are not finite: rank, segment and micro-batch where a forward pass shows them.
-  std::string DiagnoseNonFinite(const StepSums& sums, const std::vector<MicroBatch>& micro_batches);
+
+  // refused_step.cc
+  enum class Refusal { none, overflow /* of scaled gradients (fp16) */, not_finite };
+  /// Where a refused step's numbers stopped being finite. The same on every rank.
+  struct Diagnosis {
+    std::string text;
+    int rank = -1;
+    bool in_parameter = false;
+  };
+  /// After a refused step: goes on, or throws what ends the job. Collective.
+  void OnRefused(const StepInputs& inputs, const StepSums& sums);
+  void TellOverflow(int64_t step, double scale);
+  /// Runs the refused step again, watched. Collective.
+  Diagnosis Diagnose(const StepInputs& refused, const StepSums& sums);
+  Diagnosis Earliest(const std::vector<NonFinite>& of_rank) const;
+  Diagnosis NotReproduced(int64_t step, const StepSums& sums, const StepSums& again);
+  [[noreturn]] void End(const std::string& kind, int rank, const std::string& message);
+  void EventOf(int rank, const std::string& kind, const std::string& message);
+  /// A checkpoint is never made of numbers that are not finite. Throws NumericalError.
+  void CheckStateIsFinite() const;
 
   // trainer_checkpoint.cc
   bool CheckpointDue(bool stopping) const;
@@ -73,11 +91,15 @@ class Trainer {
   TrainingState state_;
   // Of the step in progress:
   double lr_ = 0, grad_norm_ = 0;
-  bool not_finite_ = false, stop_agreed_ = false;
+  bool stop_agreed_ = false;
+  Refusal refusal_ = Refusal::none;
+  ScaleChange scale_change_ = ScaleChange::none;
   // Of the run so far:
   std::vector<double> step_ms_, tokens_per_second_, overhead_ms_;
   std::map<std::string, int64_t> bytes_moved_;
   std::string last_checkpoint_;
+  int refused_in_a_row_ = 0;
+  int64_t overflows_ = 0, overflows_untold_ = 0, overflow_told_at_ = 0;
 };
 
 }  // namespace ds

@@ -16,6 +16,7 @@ bool Trainer::CheckpointDue(bool stopping) const {
 double Trainer::WriteState() {
   const auto begin = std::chrono::steady_clock::now();
   environment_.reporter->OnState("checkpointing");
+  CheckStateIsFinite();
   last_checkpoint_ = WriteCheckpoint(environment_.run_directory + "/checkpoints", state_, SlicesOf(*store_),
                                      spec_.checkpoint.keep, *communicators_.control);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

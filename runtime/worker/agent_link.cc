@@ -45,6 +45,7 @@ void Fill(const StepRecord& record, pb::StepRecord& out) {
   out.set_comm_exposed_ms(record.comm_exposed_ms);
   out.set_io_exposed_ms(record.io_exposed_ms);
   out.set_data_ms(record.data_ms);
+  out.set_overhead_ms(record.overhead_ms);
   SetIf(record.mfu, [&](double v) { out.set_mfu(v); });
   out.set_peak_device_bytes(record.peak_device_bytes);
   out.set_peak_host_bytes(record.peak_host_bytes);
@@ -160,10 +161,11 @@ void AgentLink::SendEvent(const std::string& kind, const std::string& text) {
   impl_->Send(std::move(message));
 }
 
-void AgentLink::SendFailure(const std::string& text, bool victim) {
+void AgentLink::SendFailure(const std::string& text, bool victim, const std::string& kind) {
   pb::WorkerMessage message;
   message.mutable_failure()->set_message(text);
   message.mutable_failure()->set_victim(victim);
+  message.mutable_failure()->set_kind(kind);
   impl_->Send(std::move(message));
 }
 

@@ -43,7 +43,8 @@ class AgentLink final : public Store {
   // Any thread; never block.
   void SendStatus(const WorkerStatus& status, const std::vector<StepRecord>& steps);
   void SendEvent(const std::string& kind, const std::string& message);
-  void SendFailure(const std::string& message, bool victim);
+  /// kind: of the cause (NumericalError::kind); empty: how the process ends tells it.
+  void SendFailure(const std::string& message, bool victim, const std::string& kind = {});
   /// `stop_signal`: the signal that asked this worker to stop; 0: none.
   void SendResult(const TrainResult& result, int stop_signal);
 

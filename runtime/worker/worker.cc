@@ -99,7 +99,7 @@ void OnLost() {
 }
 
 int RunJob(AgentLink& link, const WorkerJob& job) {
-  std::string message;
+  std::string message, kind;
   bool victim = false;
   int code = 0;
   std::optional<TrainResult> result;
@@ -111,6 +111,10 @@ int RunJob(AgentLink& link, const WorkerJob& job) {
       message = error.what();
       victim = true;
       code = kVictimExit;
+    } catch (const NumericalError& error) {
+      message = error.what();
+      kind = error.kind();
+      code = static_cast<int>(error.code());
     } catch (const Error& error) {
       message = error.what();
       code = static_cast<int>(error.code());
@@ -122,7 +126,7 @@ int RunJob(AgentLink& link, const WorkerJob& job) {
   if (result) link.SendResult(*result, stop_signal);
   if (code != 0) {
     LogError(message);
-    link.SendFailure(message, victim);
+    link.SendFailure(message, victim, kind);
   }
   link.Close();
   return code;

@@ -194,6 +194,35 @@ TEST_CASE("a rank that cannot write its shard is the cause, its peer a victim, a
   CHECK(Curve(*job).size() == 5);
 }
 
+TEST_CASE("a number that is not finite ends the job by its name, the last checkpoint intact; or the step is skipped") {
+  const Training training;
+  const std::string fault = "step:7/BackwardWeight layer1.mlp mb1,rank=1,nan";
+  auto job = training.Start({}, "127.0.0.1 slots=1\n127.0.0.2 slots=1\n", fault);
+  training.MustEnd(*job, 1);
+  const Value summary = job->Summary();
+  CHECK(CauseOf(summary, "kind") == "not_finite");
+  CHECK(CauseOf(summary, "rank") == "1");
+  CHECK(CauseOf(summary, "host") == "127.0.0.2");
+  const std::string named = "step 7: the gradient of parameter layers.1.mlp.norm.weight of segment layer1.mlp";
+  CHECK(CauseOf(summary, "message").find(named) != std::string::npos);
+  CHECK(job->output().find(named) != std::string::npos);
+  CHECK(summary.Find("victims")->items.size() == 1);
+  auto resumed =
+      training.Start({"--resume", job->run_directory() + "/checkpoints/step-5", "--set", "training.steps=6"});
+  training.MustEnd(*resumed, 0);
+
+  auto skipping = training.Start({"--set", "training.on_nan=skip", "--set", "training.steps=10"}, {},
+                                 "step:7/Forward layer0.mlp mb0,rank=0,inf");
+  training.MustEnd(*skipping, 0);
+  CHECK(skipping->HasEvent("nan_skipped"));
+  const std::vector<Value> metrics = skipping->Lines("metrics.jsonl");
+  REQUIRE(metrics.size() == 10);
+  CHECK(metrics[6].Find("loss")->is_null());
+  CHECK(Text(metrics[6], "skipped") == "true");
+  CHECK_FALSE(metrics[7].Find("loss")->is_null());
+  CHECK(AsDouble(*metrics[7].Find("overhead_ms")) >= 0);
+}
+
 TEST_CASE("Ctrl-C takes a checkpoint from which the job goes on, bit for bit") {
   const Training training;
   const std::vector<std::string> long_run = {"--set", "training.steps=4000",      "--set", "checkpoint.every=0",

@@ -1,6 +1,4 @@
 // Promise: whatever fails first on any stream of any rank ends every rank, and is the error that is told.
-#include <cmath>
-
 #include "runtime/base/failpoint.h"
 #include "test/catch.h"
 #include "test/layout/harness.h"
@@ -29,39 +27,6 @@ TEST_CASE("a failure on any stream ends all ranks and names rank, step and actio
     if (std::string(action) != "end") CHECK(Contains(run.error, "rank 1, step 2, action "));
     CHECK(run.records.size() <= 2);  // rank 0 may end the step that rank 1 failed in, when it needs nothing more of it
   }
-}
-
-TEST_CASE("a loss that is not finite stops the run and names rank and segment") {
-  JobSpec spec = TinySpec();
-  spec.gradient_clipping = 0;
-  spec.optimizer.kind = OptimizerKind::sgd;
-  spec.optimizer.lr = 1e30;
-  spec.zero.stage = 2;
-  RunOutcome run = Run(spec, RunOptions{.ranks = 2});
-  CHECK(run.failed_ranks == 2);
-  CHECK(Contains(run.error, "step 2"));
-  CHECK(Contains(run.error, "the output of segment "));
-  CHECK(Contains(run.error, " is not finite on rank 0"));
-  CHECK(Contains(run.error, "training.on_nan"));
-
-  spec.training.on_nan = OnNan::skip;
-  run = Run(spec, RunOptions{.ranks = 2});
-  CHECK(run.error == "");
-  REQUIRE(run.records.size() == 20);
-  CHECK_FALSE(run.records[0].skipped);
-  CHECK(run.records[1].skipped);
-  CHECK(run.events.at(0).first == "nan_skipped");
-}
-
-TEST_CASE("an overflow at the smallest loss scale ends the run with advice") {
-  JobSpec spec = TinySpec();
-  spec.precision = Precision::fp16;
-  spec.loss_scale.initial_power = 30;
-  spec.loss_scale.hysteresis = 1;
-  spec.loss_scale.min_scale = std::ldexp(1.0, 29);
-  const RunOutcome run = Run(spec, RunOptions{.ranks = 2});
-  CHECK(run.failed_ranks == 2);
-  CHECK(Contains(run.error, "smallest loss scale"));
 }
 
 TEST_CASE("validation takes the mean over its samples whatever the layout") {

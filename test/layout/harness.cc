@@ -145,6 +145,11 @@ RunOutcome Run(JobSpec spec, const RunOptions& options) {
       } catch (const CommunicatorAborted&) {
         std::lock_guard lock(mutex);
         ++outcome.failed_ranks;
+      } catch (const NumericalError& error) {
+        std::lock_guard lock(mutex);
+        ++outcome.failed_ranks;
+        outcome.numerical = {error.kind(), rank};
+        if (outcome.error.empty()) outcome.error = error.what();
       } catch (const std::exception& error) {
         std::lock_guard lock(mutex);
         ++outcome.failed_ranks;
@@ -154,7 +159,8 @@ RunOutcome Run(JobSpec spec, const RunOptions& options) {
   }
   for (std::thread& thread : threads) thread.join();
   outcome.records = collectors[0].records;
-  outcome.events = collectors[0].events;
+  for (const Collector& collector : collectors)
+    outcome.events.insert(outcome.events.end(), collector.events.begin(), collector.events.end());
   outcome.result = results[0];
   if (!outcome.result.checkpoint.empty()) outcome.state = ReadState(outcome.result.checkpoint);
   return outcome;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +26,9 @@ using Decorate = std::function<std::unique_ptr<Communicator>(const std::string& 
 struct RunOptions {
   int ranks = 1;
   int threads = 1;
-  std::string resume = {};       ///< a checkpoint's folder
-  std::string directory = {};    ///< of the run; empty: one of its own
-  int64_t stop_after = -1;  ///< the last rank is asked to stop after this step
+  std::string resume = {};     ///< a checkpoint's folder
+  std::string directory = {};  ///< of the run; empty: one of its own
+  int64_t stop_after = -1;     ///< the last rank is asked to stop after this step
   Decorate decorate = {};
 };
 
@@ -35,12 +36,13 @@ struct RunOptions {
 using State = std::map<std::pair<std::string, std::string>, std::vector<float>>;  // (parameter, "master"), ...
 
 struct RunOutcome {
-  std::vector<StepRecord> records;  ///< of rank 0
-  std::vector<std::pair<std::string, std::string>> events;
-  TrainResult result;  ///< of rank 0
-  State state;         ///< empty when the run wrote no checkpoint
-  std::string error;   ///< what(): the first that is no CommunicatorAborted; empty: none
+  std::vector<StepRecord> records;                          ///< of rank 0
+  std::vector<std::pair<std::string, std::string>> events;  ///< of rank 0, then of rank 1, ...
+  TrainResult result;                                       ///< of rank 0
+  State state;                                              ///< empty when the run wrote no checkpoint
+  std::string error;  ///< what(): the first that is no CommunicatorAborted; empty: none
   int failed_ranks = 0;
+  std::optional<std::pair<std::string, int>> numerical;  ///< the kind of a NumericalError, and its rank
 
   std::vector<double> losses() const;
   std::vector<double> norms() const;

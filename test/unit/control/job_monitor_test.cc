@@ -128,9 +128,20 @@ TEST_CASE("A victim that is heard of first is not the cause") {
     end.code = 1;
     end.agent_signal = SIGTERM;
     end.message = "disk full";
-    job.End(end);
-    job.Victim(2);
-    REQUIRE(job.finished());
+    SECTION("of no kind of its own") {
+      job.End(end);
+      CHECK(job.CountEvents("worker_end") == 1);
+      job.Victim(2);
+      REQUIRE(job.finished());
+      CHECK(job.monitor.outcome().cause->kind == "worker_exit");
+    }
+    SECTION("of a kind") {
+      end.kind = "not_finite";
+      job.End(end);
+      job.Victim(2);
+      REQUIRE(job.finished());
+      CHECK(job.monitor.outcome().cause->kind == "not_finite");
+    }
     CHECK(job.monitor.outcome().cause->rank == 3);
   }
   SECTION("a lost node") {

@@ -1,6 +1,8 @@
 // What the screens show.
 #include "launcher/screen.h"
 
+#include <limits>
+
 #include "launcher/node_report.h"
 #include "launcher/rank_map.h"
 #include "test/catch.h"
@@ -59,6 +61,27 @@ TEST_CASE("A step as a line") {
   CHECK(line.find("12.3k tokens/s") != std::string::npos);
   CHECK(line.find("validation 2.7500") != std::string::npos);
   CHECK(line.find("left 1 min 02 s") != std::string::npos);
+  CHECK(line.find("skipped") == std::string::npos);
+}
+
+TEST_CASE("A skipped step says why") {
+  pb::StepRecord record;
+  record.set_step(3);
+  record.set_skipped(true);
+  record.set_loss(std::numeric_limits<double>::quiet_NaN());
+  CHECK(StepLine(record, 200, -1).find("skipped: not finite") != std::string::npos);
+  record.set_loss_scale(65536);
+  CHECK(StepLine(record, 200, -1).find("skipped: not finite") != std::string::npos);
+  record.set_loss(2.5);
+  CHECK(StepLine(record, 200, -1).find("skipped: overflow at loss scale 65536") != std::string::npos);
+}
+
+TEST_CASE("Before the first step the live view shows no numbers") {
+  LiveState state = Sixteen();
+  state.last = {};
+  const std::vector<std::string> lines = LiveRows(state, 80, 24);
+  CHECK(lines.at(1).find("step 0/200") != std::string::npos);
+  CHECK(lines.at(2) == "no step yet");
 }
 
 TEST_CASE("Agents on one machine share its cores and GPUs") {

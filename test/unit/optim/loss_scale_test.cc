@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "runtime/base/error.h"
 #include "runtime/optim/clip.h"
 #include "test/catch.h"
 
@@ -49,18 +48,34 @@ TEST_CASE("hysteresis returns with the next growth, or with each good step when 
   CHECK(Scales(LossScale(Config(1, 2, false), true), growth) == std::vector<double>{16, 16, 32, 32, 16});
 }
 
-TEST_CASE("an overflow at the smallest scale ends the run") {
-  LossScale scale(Config(100, 1), true);
-  for (int i = 0; i < 4; ++i) scale.Update(true);
+TEST_CASE("the scale tells when it reaches its floor, and when an overflow there exhausts it") {
+  LossScale scale(Config(1, 2), true);
+  for (ScaleChange change : {ScaleChange::none, ScaleChange::fell, ScaleChange::fell, ScaleChange::fell,
+                             ScaleChange::reached_floor, ScaleChange::exhausted, ScaleChange::exhausted})
+    CHECK(scale.Update(true) == change);
   CHECK(scale.scale() == 1);
-  CHECK_THROWS_AS(scale.Update(true), RuntimeError);
+  for (ScaleChange change : {ScaleChange::none, ScaleChange::grew, ScaleChange::grew})
+    CHECK(scale.Update(false) == change);
+  // Growth gave the hysteresis back: the floor is two halvings and one overflow away.
+  for (ScaleChange change : {ScaleChange::none, ScaleChange::fell, ScaleChange::reached_floor, ScaleChange::exhausted})
+    CHECK(scale.Update(true) == change);
+}
+
+TEST_CASE("a floor that is no power of two is reached exactly") {
+  LossScaleConfig config = Config(100, 1);
+  config.min_scale = 3;
+  LossScale scale(config, true);
+  CHECK(scale.Update(true) == ScaleChange::fell);
+  CHECK(scale.Update(true) == ScaleChange::fell);
+  CHECK(scale.Update(true) == ScaleChange::reached_floor);
+  CHECK(scale.scale() == 3);
 }
 
 TEST_CASE("a fixed scale stays, and without fp16 there is none") {
   LossScaleConfig config;
   config.fixed = 128;
   LossScale fixed(config, true);
-  fixed.Update(true);
+  CHECK(fixed.Update(true) == ScaleChange::none);
   CHECK(fixed.scale() == 128);
   LossScale off(Config(1, 1), false);
   off.Update(true);
