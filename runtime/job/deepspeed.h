@@ -4,8 +4,9 @@
 //   satisfied by construction it is always so here: accepted and noted; a value that asks for the opposite is refused
 //   refused                   this version cannot do it: an error that says why; the harmless default is accepted
 //
-// "auto" is resolved and noted. Keys are checked against this table, so a misspelt one is an error, unlike in
-// DeepSpeed.
+// A refused key that turns a section on takes the section's other keys with it: they are read, checked and noted as
+// being of no effect while it is off. "auto" is resolved and noted; so is an older spelling. Keys are checked against
+// this table, so a misspelt one is an error, unlike in DeepSpeed.
 #pragma once
 
 #include <functional>
@@ -26,28 +27,41 @@ struct DeepSpeedDraft {
   JobSpec& spec;
   std::optional<int64_t> train_batch_size, micro_batch_size, accumulation;
   std::optional<int64_t> steps_per_print;
-  std::optional<int64_t> sequence_parallel_size, autotp_size;
+  std::optional<int64_t> sequence_parallel_size, autotp_size, tp_size, pipeline_stages, vocabulary_size;
   bool fp16 = false, bf16 = false;
+  bool zero_switch = false;               ///< `zero_optimization: true`, the oldest spelling of stage 1
+  std::optional<int64_t> allgather_size;  ///< of use with zero_switch only
+  /// Keys whose "auto" follows from the model's width and from the ZeRO stage, as Hugging Face's trainer has it.
+  std::vector<std::string> autos_of_width;
 };
 
 enum class DeepSpeedClass { honoured, by_construction, refused };
 
+enum class DeepSpeedType { boolean, integer, number, text, list, texts, map, any };
+
+/// "whole number", "true or false", ... as documentation and messages tell it.
+std::string TypeName(DeepSpeedType type);
+
 struct DeepSpeedKey {
-  std::string path;  ///< below `deepspeed`
+  /// Below `deepspeed`. A part `*` stands for any name, `name[]` for the items of a list.
+  std::string path;
+  DeepSpeedType type;
   DeepSpeedClass kind;
-  std::string fallback;  ///< DeepSpeed's default, as JSON
+  std::string fallback;  ///< DeepSpeed's default, as JSON without quotes; "-": none, it must be written
   /// Values accepted, separated by '|', where the key is not honoured; "any": all. Null and the default always are.
   std::string accepts;
   /// honoured: the meaning; by construction: why it is always so; refused: why it cannot be had.
   std::string text;
   std::function<void(DeepSpeedDraft&, const Value&)> read;  ///< of an honoured key
+  /// Not empty: the key is of use only with something that is refused, and this says what is off.
+  std::string idle;
 };
 
 /// All keys but `optimizer` and `scheduler` parameters, in the order of the documentation.
 const std::vector<DeepSpeedKey>& DeepSpeedKeys();
 
-/// The fields of sections that are one row of the table: path, and names separated by blanks.
-const std::vector<std::pair<std::string, std::string>>& DeepSpeedSectionFields();
+/// The key of that path, or nullptr.
+const DeepSpeedKey* FindDeepSpeedKey(const std::string& path);
 
 /// Older and shorter spellings that DeepSpeed accepts: spelling, and path in the table.
 const std::vector<std::pair<std::string, std::string>>& DeepSpeedRenames();

@@ -33,6 +33,35 @@ bool Matches(const Value& value, const std::string& alternative) {
 
 }  // namespace
 
+void CheckType(const Value& value, DeepSpeedType type) {
+  switch (type) {
+    case DeepSpeedType::boolean:
+      AsBool(value);
+      return;
+    case DeepSpeedType::integer:
+      AsInteger(value);
+      return;
+    case DeepSpeedType::number:
+      AsDouble(value);
+      return;
+    case DeepSpeedType::text:
+      AsString(value);
+      return;
+    case DeepSpeedType::list:
+      if (value.kind != Value::Kind::list) throw ValueError(value, "not a list; write one in brackets, [...]");
+      return;
+    case DeepSpeedType::texts:
+      if (value.kind == Value::Kind::map) throw ValueError(value, "not a text; write one, or a list of them");
+      return;
+    case DeepSpeedType::map:
+      if (value.kind != Value::Kind::map)
+        throw ValueError(value, "a section is wanted; write its keys in braces, {...}");
+      return;
+    case DeepSpeedType::any:
+      return;
+  }
+}
+
 bool IsAuto(const Value& value) { return value.kind == Value::Kind::scalar && Lower(value.text) == "auto"; }
 
 bool IsOff(const Value& value) {

@@ -5,8 +5,12 @@
 #include <vector>
 
 #include "runtime/base/value.h"
+#include "runtime/job/deepspeed.h"
 
 namespace ds {
+
+/// Throws ValueError where `value` is not of that type; null and "auto" are for the caller.
+void CheckType(const Value& value, DeepSpeedType type);
 
 /// The word "auto", which configurations for Hugging Face's trainer have.
 bool IsAuto(const Value& value);

@@ -1,4 +1,5 @@
 // DeepSpeed's optimizers and schedules: parameters, defaults, what is refused.
+#include "runtime/job/deepspeed_missing.h"
 #include "runtime/job/optimizers.h"
 
 namespace ds {
@@ -45,8 +46,8 @@ const std::vector<OptimizerInfo>& Optimizers() {
         {"nesterov", Type::flag, "false", "Nesterov's momentum; needs momentum, and dampening 0"}},
        {}},
       {"Lion",
-       {LearningRate("1e-4"),
-        {"betas", Type::betas, "[0.9, 0.99]", "weights of the update and of the momentum"},
+       {LearningRate("1e-3"),
+        {"betas", Type::betas, "[0.9, 0.999]", "weights of the update and of the momentum"},
         WeightDecay("decoupled")},
        {{"set_grad_none", "any", "gradients are overwritten, not kept"},
         {"fp32_optimizer_states", "true", "optimizer states are fp32"}}},
@@ -72,16 +73,25 @@ const std::vector<FixedParameter>& OptimizerFixed() {
   return fixed;
 }
 
-const std::vector<std::pair<std::string, std::string>>& RefusedOptimizers() {
-  static const std::vector<std::pair<std::string, std::string>> refused = {
-      {"lamb", "layer-wise norms are not there yet for sharded parameters"},
-      {"muon", "it needs whole matrices where optimizer state is sharded"},
-      {"onebitadam", "gradients are reduced in fp32; there is no compression"},
-      {"zerooneadam", "gradients are reduced in fp32; there is no compression"},
-      {"onebitlamb", "gradients are reduced in fp32; there is no compression"},
-      {"muadam", "models are not parametrised for muP"},
-      {"muadamw", "models are not parametrised for muP"},
-      {"musgd", "models are not parametrised for muP"},
+const std::vector<RefusedOptimizer>& RefusedOptimizers() {
+  using namespace deepspeed_missing;
+  static const std::vector<RefusedOptimizer> refused = {
+      {"Lamb", kLamb,
+       "lr betas eps weight_decay bias_correction eps_inside_sqrt max_grad_norm max_coeff min_coeff amsgrad"},
+      {"Muon", kMuon, "lr momentum weight_decay muon_lr adam_lr ns_method"},
+      {"OneBitAdam", kOneBit,
+       "lr betas eps weight_decay bias_correction eps_inside_sqrt max_grad_norm amsgrad freeze_step cuda_aware "
+       "comm_backend_name"},
+      {"ZeroOneAdam", kOneBit,
+       "lr betas eps weight_decay bias_correction eps_inside_sqrt max_grad_norm amsgrad var_freeze_step "
+       "var_update_scaler local_step_scaler local_step_clipper cuda_aware comm_backend_name"},
+      {"OneBitLamb", kOneBit,
+       "lr betas eps weight_decay bias_correction eps_inside_sqrt max_grad_norm amsgrad freeze_step max_coeff "
+       "min_coeff "
+       "cuda_aware comm_backend_name coeff_beta factor_max factor_min factor_threshold"},
+      {"MuAdam", kMup, "lr betas eps weight_decay"},
+      {"MuAdamW", kMup, "lr betas eps weight_decay"},
+      {"MuSGD", kMup, "lr momentum weight_decay"},
   };
   return refused;
 }

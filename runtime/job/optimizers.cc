@@ -189,8 +189,9 @@ const OptimizerInfo* FindOptimizer(const Value& type, Problems& problems) {
       if (Lower(info.type) == name) return &info;
       names.push_back(info.type);
     }
-    for (const auto& [refused, reason] : RefusedOptimizers()) {
-      if (refused == name) throw ValueError(type, "refused: " + reason + "; write one of " + Join(names, ", "));
+    for (const RefusedOptimizer& refused : RefusedOptimizers()) {
+      if (Lower(refused.type) != name) continue;
+      throw ValueError(type, "refused: " + refused.reason + "; write one of " + Join(names, ", "));
     }
     throw ValueError(type, "unknown optimizer; write one of " + Join(names, ", "));
   } catch (const ValueError& error) {

@@ -47,8 +47,13 @@ const std::vector<SchedulerInfo>& Schedulers();
 /// Parameters that every schedule has and this program sets by itself.
 const std::vector<FixedParameter>& SchedulerFixed();
 
-/// DeepSpeed's optimizers that this version does not have, in small letters, with the reason.
-const std::vector<std::pair<std::string, std::string>>& RefusedOptimizers();
+/// An optimizer of DeepSpeed that this version does not have.
+struct RefusedOptimizer {
+  std::string type;
+  std::string reason;
+  std::string parameters;  ///< their names, separated by blanks: not read
+};
+const std::vector<RefusedOptimizer>& RefusedOptimizers();
 
 /// `value`: the section, null where absent. Fills spec.optimizer, adds notes; problems are added, not thrown.
 void ReadOptimizer(const Value& value, JobSpec& spec, Problems& problems);

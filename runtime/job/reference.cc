@@ -69,18 +69,21 @@ std::string ShownAccepts(const DeepSpeedKey& key) {
   return Code(shown);
 }
 
-std::string DeepSpeedTable(DeepSpeedClass kind) {
+/// Keys of one class; of refused ones those that hang on another refused key are in a table of their own.
+std::string DeepSpeedTable(DeepSpeedClass kind, bool idle = false) {
   std::vector<Cells> rows;
   for (const DeepSpeedKey& key : DeepSpeedKeys()) {
-    if (key.kind != kind) continue;
-    if (kind == DeepSpeedClass::honoured) {
-      rows.push_back({Code(key.path), Code(key.fallback), key.text});
-    } else {
-      rows.push_back({Code(key.path), ShownAccepts(key), key.text});
-    }
+    if (key.kind != kind || key.idle.empty() == idle) continue;
+    Cells row = {Code(key.path), TypeName(key.type), Code(key.fallback)};
+    if (kind != DeepSpeedClass::honoured && !idle) row.push_back(ShownAccepts(key));
+    row.push_back(idle ? key.idle : key.text);
+    rows.push_back(row);
   }
-  if (kind == DeepSpeedClass::honoured) return Table({"key", "default", "meaning"}, rows);
-  return Table({"key", "accepted", kind == DeepSpeedClass::refused ? "reason" : "why it is always so"}, rows);
+  if (idle) return Table({"key", "value", "default", "because"}, rows);
+  if (kind == DeepSpeedClass::honoured) return Table({"key", "value", "default", "meaning"}, rows);
+  return Table(
+      {"key", "value", "default", "accepted", kind == DeepSpeedClass::refused ? "reason" : "why it is always so"},
+      rows);
 }
 
 std::string RenameTable() {
@@ -110,7 +113,9 @@ std::string OptimizerTable() {
     AddFixed(type, info.fixed, rows);
   }
   AddFixed("all", OptimizerFixed(), rows);
-  for (const auto& [type, reason] : RefusedOptimizers()) rows.push_back({Code(type), "", "refused", reason});
+  for (const RefusedOptimizer& refused : RefusedOptimizers()) {
+    rows.push_back({Code(refused.type), refused.parameters, "refused", refused.reason});
+  }
   return Table({"type", "parameter", "default", "meaning"}, rows);
 }
 
@@ -132,6 +137,7 @@ std::vector<std::pair<std::string, std::string>> ReferenceTables() {
           {"schedulers", SchedulerTable()},
           {"deepspeed-by-construction", DeepSpeedTable(DeepSpeedClass::by_construction)},
           {"deepspeed-refused", DeepSpeedTable(DeepSpeedClass::refused)},
+          {"deepspeed-idle", DeepSpeedTable(DeepSpeedClass::refused, true)},
           {"deepspeed-spellings", RenameTable()}};
 }
 

@@ -26,9 +26,11 @@ void LoadDeepSpeed(Value& root, const std::string& folder, std::vector<std::stri
     throw UsageError(section->where.str() + ": deepspeed: " + Describe(*section) + ": " + error.what() +
                      "; write the section here, or a path relative to the job file");
   }
+  const std::string extension = std::filesystem::path(path).extension().string();
   JsonOptions lenient;
   lenient.lenient = true;
-  Value loaded = ParseJson(text, path, lenient, &duplicates);
+  Value loaded = extension == ".yaml" || extension == ".yml" ? ParseYaml(text, path, &duplicates)
+                                                             : ParseJson(text, path, lenient, &duplicates);
   if (loaded.kind != Value::Kind::map) throw UsageError(loaded.where.str() + ": deepspeed: an object {...} is wanted");
   loaded.key_where = section->key_where;
   *section = std::move(loaded);

@@ -121,17 +121,18 @@ TEST_CASE("what this version cannot do is refused with the reason; its default i
       {"communication_data_type: fp16", "communication_data_type: FP32", "communication_data_type: fp16"},
       {"data_types: {grad_accum_dtype: bf16}", "data_types: {grad_accum_dtype: fp32}", "grad_accum_dtype: bf16"},
       {"flops_profiler: {enabled: true, profile_step: 3}", "flops_profiler: {enabled: false, profile_step: 3}",
-       "flops_profiler: a map: refused"},
+       "flops_profiler.enabled: true: refused"},
       {"tensorboard: {enabled: true}", "tensorboard: {}", "tensorboard"},
       {"sparse_gradients: true", "sparse_gradients: false", "sparse_gradients: true"},
       {"gradient_predivide_factor: 2", "gradient_predivide_factor: 1", "gradient_predivide_factor: 2"},
-      {"aio: {queue_depth: 32}", "aio: {queue_depth: 8}", "aio.queue_depth: 32"},
+      {"zero_optimization: {zenflow: {topk_ratio: 0.1}}", "aio: {queue_depth: 32}", "zenflow: a map: refused"},
       {"amp: {enabled: true}", "amp: {enabled: false, opt_level: O1}", "amp"},
       {"sequence_parallel_size: 2", "sequence_parallel_size: 1", "not equal to parallel.sequence, which is 1"},
       {"tensor_parallel: {autotp_size: 2}", "tensor_parallel: {autotp_size: 1}",
        "not equal to parallel.tensor, which is 1"},
       {"compression_training: {weight_quantization: {shared_parameters: {enabled: true}}}",
-       "compression_training: {weight_quantization: {shared_parameters: {enabled: false}, different_groups: {a: 1}}}",
+       "compression_training: {weight_quantization: {shared_parameters: {enabled: false}, different_groups: {a: "
+       "{modules: [x]}, b: {params: {start_bits: 8}}}}}",
        "compression_training"},
       {"optimizer: {type: Lamb}", "optimizer: {type: adamw}", "optimizer.type: Lamb: refused"},
       {"optimizer: {type: Adam, params: {amsgrad: true}}", "optimizer: {type: Adam, params: {amsgrad: false}}",
@@ -148,23 +149,6 @@ TEST_CASE("what this version cannot do is refused with the reason; its default i
     CHECK(Has(failure, c.key));
     CHECK_FALSE(Has(failure, "\n"));
     CHECK(SpecFailure(Job(std::string("{train_batch_size: 4, ") + c.accepted + "}")) == "accepted");
-  }
-}
-
-TEST_CASE("every row of the table: its default is accepted, unknown neighbours are not") {
-  for (const DeepSpeedKey& key : DeepSpeedKeys()) {
-    CAPTURE(key.path);
-    CHECK_FALSE(key.text.empty());
-    if (key.kind == DeepSpeedClass::honoured) {
-      CHECK(key.read);
-    } else {
-      CHECK_FALSE(key.accepts.empty());
-    }
-    if (key.path.find("batch") != std::string::npos || Has(key.fallback, ";")) continue;
-    CHECK(SpecFailure(TinyJob(), {{"deepspeed." + key.path, key.fallback}}) == "accepted");
-    CHECK(SpecFailure(TinyJob(), {{"deepspeed." + key.path, "auto"}}) == "accepted");
-    CHECK(Has(SpecFailure(TinyJob(), {{"deepspeed." + key.path + "x", "1"}}),
-              "deepspeed." + key.path + "x: unknown key; the nearest is deepspeed."));
   }
 }
 
@@ -197,8 +181,8 @@ TEST_CASE("optimizers have DeepSpeed's names and defaults") {
   CHECK(optimizer("{type: AdamW, params: {torch_adam: true}}").weight_decay == 0.01);
   CHECK(optimizer("{type: AdamW, params: {torch_adam: true, weight_decay: 0}}").weight_decay == 0);
   CHECK(optimizer("{type: ADAMW, params: {lr: '3e-4', betas: [0.8, '0.9']}}").beta2 == 0.9);
-  CHECK(optimizer("{type: Lion}").lr == 1e-4);
-  CHECK(optimizer("{type: Lion}").beta2 == 0.99);
+  CHECK(optimizer("{type: Lion}").lr == 1e-3);
+  CHECK(optimizer("{type: Lion}").beta2 == 0.999);
   CHECK(optimizer("{type: Adagrad}").lr == 1e-2);
   CHECK(optimizer("{type: Adagrad}").eps == 1e-10);
   CHECK(optimizer("{type: SGD, params: {momentum: 0.9}}").momentum == 0.9);
