@@ -79,6 +79,7 @@ class Parser {
     if (AtEnd()) return "the end of the text";
     const size_t length = Utf8Length(text_.substr(next_));
     if (length == 0) return "a byte that is not UTF-8";
+    if (Peek() == '\'') return "a single quote";
     if (length == 1 && (Peek() < ' ' || Peek() == 0x7F)) return "a control character";
     return "'" + std::string(text_.substr(next_, length)) + "'";
   }

@@ -37,7 +37,9 @@ void ResolveBatch(const DeepSpeedDraft& draft, int64_t ranks, Problems& problems
     problems.Add(kTrain,
                  "train_batch_size = " + Product("?", accumulation ? Text(*accumulation) : "?", ranks) +
                      (accumulation ? " cannot be told from the accumulation alone" : ": none of the three is given") +
-                     "; write train_batch_size, or train_micro_batch_size_per_gpu, or both");
+                     (draft.auto_batch ? ", and auto has no trainer's arguments to come from here" : "") +
+                     "; write train_batch_size, or train_micro_batch_size_per_gpu, or both" +
+                     (draft.auto_batch ? ", as with --set deepspeed.train_micro_batch_size_per_gpu=8" : ""));
     return;
   }
   if (!accumulation && !(train && micro)) accumulation = 1;

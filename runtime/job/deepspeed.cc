@@ -16,7 +16,7 @@ void ResolvePrecision(const DeepSpeedDraft& draft, Problems& problems) {
 }
 
 /// Keys that say again what another section of the job says.
-void CheckEqual(const DeepSpeedDraft& draft, Problems& problems) {
+void CheckEqual(const DeepSpeedDraft& draft, const Value& section, Problems& problems) {
   const auto check = [&](const char* key, std::optional<int64_t> here, const char* other, int64_t there) {
     if (!here || *here == there) return;
     problems.Add(key, "not equal to " + std::string(other) + ", which is " + std::to_string(there) +
@@ -27,7 +27,9 @@ void CheckEqual(const DeepSpeedDraft& draft, Problems& problems) {
   check("deepspeed.sequence_parallel_size", draft.sequence_parallel_size, "parallel.sequence", spec.parallel.sequence);
   check("deepspeed.tensor_parallel.autotp_size", autotp ? draft.autotp_size : std::nullopt, "parallel.tensor",
         spec.parallel.tensor);
-  check("deepspeed.tensor_parallel.tensor_parallel.tp_size", draft.tp_size, "parallel.tensor", spec.parallel.tensor);
+  const bool shorter = FindPath(section, "tensor_parallel.tp") != nullptr;
+  check(shorter ? "deepspeed.tensor_parallel.tp.tp_size" : "deepspeed.tensor_parallel.tensor_parallel.tp_size",
+        draft.tp_size, "parallel.tensor", spec.parallel.tensor);
   check("deepspeed.pipeline.stages", draft.pipeline_stages, "parallel.pipeline", spec.parallel.pipeline);
   if (problems.Good({"model.vocabulary", "model.preset"})) {
     check("deepspeed.vocabulary_size", draft.vocabulary_size, "model.vocabulary", spec.model.vocabulary);
@@ -55,7 +57,7 @@ void ResolveAllgatherSize(const DeepSpeedDraft& draft, Problems& problems) {
   }
   draft.spec.zero.allgather_bucket_size = *draft.allgather_size;
   draft.spec.notes.push_back(
-      "deepspeed.allgather_size: an older spelling, read as deepspeed.zero_optimization.allgather_bucket_size.");
+      "deepspeed.allgather_size: another spelling, read as deepspeed.zero_optimization.allgather_bucket_size.");
 }
 
 /// "auto" sizes that Hugging Face's trainer takes from the model's width: buckets of hidden x hidden elements; under
@@ -106,7 +108,7 @@ void ReadDeepSpeed(const Value& root, int64_t ranks, JobSpec& spec, Problems& pr
   DeepSpeedDraft draft(spec);
   DeepSpeedReader(draft, problems).Read(*section);
   ResolvePrecision(draft, problems);
-  CheckEqual(draft, problems);
+  CheckEqual(draft, *section, problems);
   ResolveLogEvery(draft, root);
   ResolveAllgatherSize(draft, problems);
   ResolveWidths(draft);

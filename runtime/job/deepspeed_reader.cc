@@ -42,6 +42,22 @@ std::string Canonical(const std::string& prefix, const std::string& name) {
   return FindDeepSpeedKey(wild) != nullptr || HasKeysBelow(wild + ".") ? wild : path;
 }
 
+/// Keys that configurations still have from older DeepSpeed versions or forks and that 0.19 has not: what they meant.
+std::string FormerKey(const std::string& path) {
+  static const std::pair<const char*, const char*> former[] = {
+      {"compile.enabled", "nothing is compiled at run time: the plan does what compilation would do"},
+      {"compile.disable", "nothing is compiled at run time: the plan does what compilation would do"},
+      {"compile.backend", "nothing is compiled at run time: the plan does what compilation would do"},
+      {"compile.kwargs", "nothing is compiled at run time: the plan does what compilation would do"},
+      {"fp16.type", "DeeperSpeed's; bf16.enabled or fp16.enabled choose the precision"},
+      {"fp32_allreduce", "gradients are always reduced in fp32"},
+  };
+  for (const auto& [key, meant] : former) {
+    if (path == key) return std::string("refused: DeepSpeed 0.19 has no such key any more; ") + meant + "; remove it";
+  }
+  return "";
+}
+
 std::string WhyNot(const DeepSpeedKey& key) {
   const char* what = key.kind == DeepSpeedClass::refused ? "refused: " : "the opposite is always so: ";
   const std::string other = ShowAccepted(key.accepts);
@@ -70,10 +86,13 @@ void DeepSpeedReader::ReadField(const std::string& prefix, const std::string& sh
       return problems_.AddKey(here, value,
                               "another spelling of deepspeed." + path + ", which is written too; remove one");
     }
-    if (path != prefix + name) Note(here + ": an older or shorter spelling, read as deepspeed." + path + ".");
+    const DeepSpeedKey* key = FindDeepSpeedKey(path);
+    const bool noted = key != nullptr && key->kind == DeepSpeedClass::by_construction && !value.is_null();
+    if (path != prefix + name && !noted) Note(here + ": another spelling, read as deepspeed." + path + ".");
   }
   if (path == "optimizer" || path == "scheduler") return;
   if (const DeepSpeedKey* key = FindDeepSpeedKey(path)) return ReadKey(*key, here, value);
+  if (const std::string former = FormerKey(path); !former.empty()) return problems_.AddKey(here, value, former);
   if (!HasKeysBelow(path + ".")) {
     return problems_.AddKey(here, value, "unknown key; the nearest is " + shown + Nearest(name, NamesIn(prefix)));
   }
@@ -96,7 +115,7 @@ void DeepSpeedReader::ReadZeroSwitch(const std::string& shown, const Value& valu
   try {
     draft_.zero_switch = AsBool(value);
     draft_.spec.zero.stage = draft_.zero_switch ? 1 : 0;
-    Note(shown + ": an older spelling, read as deepspeed.zero_optimization.stage: " +
+    Note(shown + ": another spelling, read as deepspeed.zero_optimization.stage: " +
          std::to_string(draft_.spec.zero.stage) + ".");
   } catch (const ValueError& error) {
     problems_.Add(shown, error);
@@ -134,7 +153,10 @@ void DeepSpeedReader::Accept(const DeepSpeedKey& key, const std::string& shown, 
   }
   if (!IsAccepted(value, key.accepts)) throw ValueError(value, WhyNot(key));
   if (key.kind == DeepSpeedClass::by_construction) {
-    Note(shown + ": " + Describe(value) + ": satisfied by construction: " + key.text + ".");
+    const std::string meant = "deepspeed." + key.path;
+    const bool renamed = shown != meant && meant.find_first_of("*[") == std::string::npos;
+    Note(shown + (renamed ? " (read as " + meant + ")" : "") + ": " + Describe(value) +
+         ": satisfied by construction: " + key.text + ".");
   }
 }
 
@@ -142,7 +164,11 @@ void DeepSpeedReader::ReadAuto(const DeepSpeedKey& key, const std::string& shown
   const bool of_width = key.path == "zero_optimization.reduce_bucket_size" ||
                         key.path == "zero_optimization.stage3_prefetch_bucket_size" ||
                         key.path == "zero_optimization.stage3_param_persistence_threshold";
-  if (of_width) {
+  const bool batch = key.path == "train_batch_size" || key.path == "train_micro_batch_size_per_gpu" ||
+                     key.path == "gradient_accumulation_steps";
+  if (batch) {
+    draft_.auto_batch = true;  // told when it is resolved
+  } else if (of_width) {
     draft_.autos_of_width.push_back(key.path);
   } else if (key.idle.empty() && key.fallback == "null" && key.kind == DeepSpeedClass::by_construction) {
     Note(shown + ": auto: satisfied by construction: " + key.text + ".");

@@ -78,10 +78,6 @@ bool IsDeepSpeed(const Value& root) {
 }  // namespace
 
 std::string DescribeForeign(const Value& section, const std::string& place) {
-  if (place.empty() && IsDeepSpeed(section)) {
-    return "this is a DeepSpeed configuration, not a job file; name it in one, as deepspeed: PATH, beside model, data "
-           "and training";
-  }
   const Foreign* best = nullptr;
   std::vector<std::string> best_marks;
   for (const Foreign& foreign : Foreigns()) {
@@ -95,6 +91,10 @@ std::string DescribeForeign(const Value& section, const std::string& place) {
       best = &foreign;
       best_marks = marks;
     }
+  }
+  if (best == nullptr && place.empty() && IsDeepSpeed(section)) {
+    return "this is a DeepSpeed configuration, not a job file; name it in one, as deepspeed: PATH, beside model, data "
+           "and training";
   }
   if (best == nullptr) return "";
   best_marks.resize(std::min<size_t>(best_marks.size(), 3));

@@ -9,7 +9,6 @@
 #include "runtime/base/text.h"
 #include "runtime/job/checks.h"
 #include "runtime/job/deepspeed.h"
-#include "runtime/job/foreign.h"
 #include "runtime/job/keys.h"
 #include "runtime/job/presets.h"
 #include "runtime/job/problems.h"
@@ -147,9 +146,6 @@ JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std
   const Value root = BuildTree(text, name, folder, overrides, duplicates);
   Problems problems(&root);
   for (const std::string& line : duplicates) problems.AddLine(line);
-  if (const std::string foreign = DescribeForeign(root, ""); !foreign.empty()) {
-    throw UsageError(root.where.str() + ": " + foreign);
-  }
   JobSpec spec;
   ApplyPreset(root, spec);
   ReadSections(root, spec, problems);

@@ -63,7 +63,7 @@ class ParameterReader {
     return std::move(numbers_);
   }
 
-  /// Whether the user wrote a value, other than auto, for the parameter.
+  /// Whether the user wrote a value, or auto, for the parameter.
   bool Written(const std::string& name) const {
     return std::find(written_.begin(), written_.end(), name) != written_.end();
   }
@@ -89,8 +89,8 @@ class ParameterReader {
 
   void ReadKnown(const Parameter& parameter, const std::string& path, const Value& value) {
     if (value.is_null()) return;
-    if (IsAuto(value)) return ReadAuto(parameter, path);
     written_.push_back(parameter.name);
+    if (IsAuto(value)) return ReadAuto(parameter, path);
     if (parameter.type == Type::betas) return ReadBetas(parameter.name, value);
     numbers_[parameter.name] = ReadParameter(value, parameter.type);
   }
@@ -245,6 +245,10 @@ void CheckScheduler(const ParameterReader& reader, JobSpec& spec, Problems& prob
   if (numbers.count("total_num_steps") > 0 && numbers["total_num_steps"] < numbers["warmup_num_steps"]) {
     spec.notes.push_back(prefix +
                          "total_num_steps is below warmup_num_steps: the learning rate never reaches its top.");
+  } else if (spec.training.steps > 0 && numbers.count("warmup_num_steps") > 0 &&
+             static_cast<double>(spec.training.steps) < numbers["warmup_num_steps"]) {
+    spec.notes.push_back(prefix + "warmup_num_steps, which is " + JsonNumber(numbers["warmup_num_steps"]) +
+                         ", is above training.steps: the learning rate never reaches its top.");
   }
 }
 

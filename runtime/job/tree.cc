@@ -7,6 +7,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "runtime/base/number.h"
+#include "runtime/job/foreign.h"
 #include "runtime/job/yaml.h"
 
 namespace ds {
@@ -85,6 +86,9 @@ Value BuildTree(const std::string& text, const std::string& name, const std::str
   if (root.kind != Value::Kind::map) {
     throw UsageError(root.where.str() + ": sections are wanted, not " + Describe(root) +
                      "; write model:, data:, training:");
+  }
+  if (const std::string foreign = DescribeForeign(root, ""); !foreign.empty()) {
+    throw UsageError(root.where.str() + ": " + foreign);
   }
   for (const Override& change : overrides) {
     if (change.key.compare(0, 10, "deepspeed.") == 0) LoadDeepSpeed(root, folder, duplicates);

@@ -10,8 +10,8 @@
 namespace ds {
 
 /// Parses `text` as YAML, puts the JSON that `deepspeed: PATH` names (relative to `folder`) in its place, applies
-/// `overrides` in order. Duplicate keys are appended to `duplicates`. Throws UsageError for what cannot be parsed or
-/// found.
+/// `overrides` in order. A file of another program (foreign.h) is an error. Duplicate keys are appended to
+/// `duplicates`. Throws UsageError for what cannot be parsed or found.
 Value BuildTree(const std::string& text, const std::string& name, const std::string& folder,
                 const std::vector<Override>& overrides, std::vector<std::string>& duplicates);
 

@@ -96,6 +96,9 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"--resume", "auto", "--", "true"}, 2, "--resume"},
       {{"--set", "training.steps=3", "--", "true"}, 2, "training.steps"},
       {{"--set", "launch.grace_seconds=soon", "--", "true"}, 2, "launch.grace_seconds"},
+      {{std::string(DS_SOURCE_DIR) + "/test/data/deepspeed/configs/bloom.json"},
+       2,
+       "this is a DeepSpeed configuration"},
   };
   Folder folder;
   for (const Case& c : cases) {
@@ -110,6 +113,7 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
 }
 
 TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
+  const std::string configs = std::string(DS_SOURCE_DIR) + "/test/data/deepspeed/configs";
   const std::vector<Case> cases = {
       {{"--help"}, 0, "--num-gpus"},
       {{"--version"}, 0, "protocol"},
@@ -119,6 +123,13 @@ TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
       {{"job.yaml", "--dry-run", "--set", "training.steps=5", "--set", "training.steps=7"}, 0, "steps: 7"},
       {{"job.yaml", "--dry-run", "--set", "data.train=[t.txt, job.yaml]"}, 0, "/job.yaml"},
       {{"job.yaml", "--dry-run", "--export", "SECRET=hidden-value"}, 0, "SECRET"},
+      {{"job.yaml", "--dry-run", "--set", "deepspeed=" + configs + "/hf_trainer_zero3.json", "--set",
+        "deepspeed.train_batch_size=4"},
+       0,
+       "stage3_param_persistence_threshold: auto is 640, 10 x hidden"},
+      {{"job.yaml", "--dry-run", "--set", "deepspeed=" + configs + "/legacy_zero3.json"},
+       0,
+       "prefetch_bucket_size: another spelling, read as deepspeed.zero_optimization.stage3_prefetch_bucket_size"},
       {{"--dry-run", "--", "prog", "two words"}, 0, "prog 'two words'"},
   };
   Folder folder;
