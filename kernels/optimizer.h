@@ -62,4 +62,15 @@ struct AdagradScalars {
 void AdagradStep(const KernelContext& context, const AdagradScalars& s, Tensor gradient, Tensor master, Tensor v,
                  Tensor working);
 
+/// RMSprop (Hinton 2012), as in PyTorch, not centred: g += weight_decay p; v = alpha v + (1 - alpha) g^2;
+/// q = g / (sqrt(v) + eps); buffer = momentum * buffer + q; p -= lr * buffer. momentum 0: p -= lr * q, and buffer is
+/// not read or written. Roundings: g = [weight_decay * p + [g * gradient_scale]];  v = [alpha * v + [[one_minus_alpha *
+/// g] * g]];
+///   q = [g / [[sqrt v] + eps]];  b = [momentum * b + q];  p = [-lr * b + p] or [-lr * q + p]
+struct RmsPropScalars {
+  float gradient_scale, lr, alpha, one_minus_alpha, eps, momentum, weight_decay;
+};
+void RmsPropStep(const KernelContext& context, const RmsPropScalars& s, Tensor gradient, Tensor master, Tensor v,
+                 Tensor buffer, Tensor working);
+
 }  // namespace ds

@@ -134,4 +134,32 @@ void AdagradStep(const KernelContext& context, const AdagradScalars& s, Tensor g
   });
 }
 
+void RmsPropStep(const KernelContext& context, const RmsPropScalars& s, Tensor gradient, Tensor master, Tensor v,
+                 Tensor buffer, Tensor working) {
+  const char* kernel = "RmsPropStep";
+  const int64_t n = master.numel();
+  const float* gs = State(kernel, "gradient", gradient, n);
+  float *ps = State(kernel, "master", master, n), *vs = State(kernel, "v", v, n);
+  const bool plain = s.momentum == 0.0f;
+  float* bs = plain ? nullptr : State(kernel, "buffer", buffer, n);
+  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
+    auto direction = [=](int64_t i) {
+      const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);
+      vs[i] = std::fma(s.alpha, vs[i], s.one_minus_alpha * g * g);
+      return g / (std::sqrt(vs[i]) + s.eps);
+    };
+    if (plain) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) ps[i] = std::fma(-s.lr, direction(i), ps[i]);
+      return;
+    }
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) {
+      const float b = std::fma(s.momentum, bs[i], direction(i));
+      bs[i] = b;
+      ps[i] = std::fma(-s.lr, b, ps[i]);
+    }
+  });
+}
+
 }  // namespace ds

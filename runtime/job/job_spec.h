@@ -85,13 +85,13 @@ struct LossScaleConfig {
   bool operator==(const LossScaleConfig&) const = default;
 };
 
-enum class OptimizerKind { adam, adamw, sgd, lion, adagrad };
+enum class OptimizerKind { adam, adamw, sgd, lion, adagrad, rmsprop };
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::adamw;
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;  ///< defaults differ by kind: see docs
   bool bias_correction = true;
-  double momentum = 0, dampening = 0;
+  double momentum = 0, dampening = 0, alpha = 0.99;
   bool nesterov = false;
   bool operator==(const OptimizerConfig&) const = default;
 };

@@ -59,6 +59,13 @@ const std::vector<OptimizerInfo>& Optimizers() {
         {"lr_decay", "0", "use a scheduler"},
         {"initial_accumulator_value", "0", "sums of squares begin at 0"},
         {"fp32_optimizer_states", "true", "optimizer states are fp32"}}},
+      {"RMSprop",
+       {LearningRate("1e-2"),
+        {"alpha", Type::fraction, "0.99", "decay of the mean square of the gradient"},
+        {"eps", Type::positive, "1e-8", "added to the root of the mean square"},
+        Momentum(),
+        WeightDecay("added to the gradient")},
+       {{"centered", "false", "this version keeps no mean of the gradient"}}},
   };
   return optimizers;
 }

@@ -209,7 +209,8 @@ OptimizerKind KindOf(const std::string& type, bool adam_w_mode) {
   if (type == "AdamW") return OptimizerKind::adamw;
   if (type == "Adam") return adam_w_mode ? OptimizerKind::adamw : OptimizerKind::adam;
   if (type == "SGD") return OptimizerKind::sgd;
-  return type == "Lion" ? OptimizerKind::lion : OptimizerKind::adagrad;
+  if (type == "Lion") return OptimizerKind::lion;
+  return type == "Adagrad" ? OptimizerKind::adagrad : OptimizerKind::rmsprop;
 }
 
 void CheckOptimizer(const OptimizerInfo& info, bool adam_w_mode, const OptimizerConfig& optimizer, Problems& problems) {
@@ -224,7 +225,9 @@ void CheckOptimizer(const OptimizerInfo& info, bool adam_w_mode, const Optimizer
   }
 }
 
-bool HasBetas(OptimizerKind kind) { return kind != OptimizerKind::sgd && kind != OptimizerKind::adagrad; }
+bool HasBetas(OptimizerKind kind) {
+  return kind == OptimizerKind::adam || kind == OptimizerKind::adamw || kind == OptimizerKind::lion;
+}
 
 void CheckScheduler(const ParameterReader& reader, JobSpec& spec, Problems& problems) {
   Numbers& numbers = spec.scheduler.parameters;
@@ -290,6 +293,7 @@ void ReadOptimizer(const Value& value, JobSpec& spec, Problems& problems) {
   out.bias_correction = Get(numbers, "bias_correction", 1) != 0;
   out.momentum = Get(numbers, "momentum", 0);
   out.dampening = Get(numbers, "dampening", 0);
+  out.alpha = Get(numbers, "alpha", out.alpha);
   out.nesterov = Get(numbers, "nesterov", 0) != 0;
   CheckOptimizer(*info, adam_w_mode, out, problems);
 }
@@ -312,17 +316,16 @@ void ReadScheduler(const Value& value, JobSpec& spec, Problems& problems) {
 
 std::string OptimizerYaml(const JobSpec& spec) {
   const OptimizerConfig& optimizer = spec.optimizer;
-  static const Names<OptimizerKind> types = {{"Adam", OptimizerKind::adam},
-                                             {"AdamW", OptimizerKind::adamw},
-                                             {"SGD", OptimizerKind::sgd},
-                                             {"Lion", OptimizerKind::lion},
-                                             {"Adagrad", OptimizerKind::adagrad}};
+  static const Names<OptimizerKind> types = {{"Adam", OptimizerKind::adam},       {"AdamW", OptimizerKind::adamw},
+                                             {"SGD", OptimizerKind::sgd},         {"Lion", OptimizerKind::lion},
+                                             {"Adagrad", OptimizerKind::adagrad}, {"RMSprop", OptimizerKind::rmsprop}};
   const Numbers numbers = {{"lr", optimizer.lr},
                            {"eps", optimizer.eps},
                            {"weight_decay", optimizer.weight_decay},
                            {"bias_correction", optimizer.bias_correction},
                            {"adam_w_mode", optimizer.kind == OptimizerKind::adamw},
                            {"momentum", optimizer.momentum},
+                           {"alpha", optimizer.alpha},
                            {"dampening", optimizer.dampening},
                            {"nesterov", optimizer.nesterov}};
   const std::string type = NameOf(optimizer.kind, types);

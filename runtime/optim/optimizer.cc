@@ -52,6 +52,10 @@ void Optimizer::BeginStep(const Rates& rates, int64_t steps_done, double gradien
         static_cast<float>(1 - rates.lr * decay)};
     adagrad_[i] = AdagradScalars{static_cast<float>(gradient_scale), static_cast<float>(rates.lr),
                                  static_cast<float>(config_.eps), static_cast<float>(decay)};
+    rmsprop_[i] = RmsPropScalars{static_cast<float>(gradient_scale), static_cast<float>(rates.lr),
+                                 static_cast<float>(config_.alpha),  static_cast<float>(1 - config_.alpha),
+                                 static_cast<float>(config_.eps),    static_cast<float>(config_.momentum),
+                                 static_cast<float>(decay)};
   }
 }
 
@@ -75,6 +79,9 @@ void Optimizer::StepRun(const KernelContext& context, const Run& run, const Unit
       return LionStep(context, lion_[run.decay], gradient, master, part(state.moment1), working);
     case OptimizerKind::adagrad:
       return AdagradStep(context, adagrad_[run.decay], gradient, master, part(state.moment1), working);
+    case OptimizerKind::rmsprop:
+      return RmsPropStep(context, rmsprop_[run.decay], gradient, master, part(state.moment1), part(state.moment2),
+                         working);
   }
 }
 

@@ -44,6 +44,7 @@ class Optimizer {
   SgdScalars sgd_[2];
   LionScalars lion_[2];
   AdagradScalars adagrad_[2];
+  RmsPropScalars rmsprop_[2];
 };
 
 }  // namespace ds

@@ -50,6 +50,8 @@ int MomentCount(const OptimizerConfig& optimizer) {
       return 1;
     case OptimizerKind::sgd:
       return optimizer.momentum != 0 ? 1 : 0;
+    case OptimizerKind::rmsprop:
+      return optimizer.momentum != 0 ? 2 : 1;
   }
   return 2;
 }

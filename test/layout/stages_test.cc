@@ -108,7 +108,8 @@ TEST_CASE("stages agree under fp16 with a loss scale that overflows and recovers
 }
 
 TEST_CASE("stages agree under every optimizer") {
-  for (OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::adagrad}) {
+  for (OptimizerKind kind :
+       {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::adagrad, OptimizerKind::rmsprop}) {
     CAPTURE(static_cast<int>(kind));
     JobSpec spec = TinySpec();
     spec.optimizer.kind = kind;

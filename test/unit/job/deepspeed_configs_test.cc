@@ -29,7 +29,7 @@ std::string Number(double value) { return JsonNumber(value); }
 /// What a configuration decides, on one line.
 std::string Summary(const JobSpec& spec) {
   static const char* const precisions[] = {"fp32", "bf16", "fp16"};
-  static const char* const optimizers[] = {"Adam", "AdamW", "SGD", "Lion", "Adagrad"};
+  static const char* const optimizers[] = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "RMSprop"};
   const auto whole = [](int64_t value) { return value == INT64_MAX ? std::string("max") : std::to_string(value); };
   std::string out = precisions[static_cast<int>(spec.precision)];
   if (spec.precision == Precision::fp16) {

@@ -185,6 +185,10 @@ TEST_CASE("optimizers have DeepSpeed's names and defaults") {
   CHECK(optimizer("{type: Lion}").beta2 == 0.999);
   CHECK(optimizer("{type: Adagrad}").lr == 1e-2);
   CHECK(optimizer("{type: Adagrad}").eps == 1e-10);
+  CHECK(optimizer("{type: RMSprop}").lr == 1e-2);
+  CHECK(optimizer("{type: rmsprop, params: {alpha: 0.9, momentum: 0.5}}").alpha == 0.9);
+  CHECK(Has(Failure("optimizer: {type: RMSprop, params: {centered: true}}"), "keeps no mean of the gradient"));
+  CHECK(Has(Failure("optimizer: {type: RMSprop, params: {eps: 0}}"), "eps: 0: "));
   CHECK(optimizer("{type: SGD, params: {momentum: 0.9}}").momentum == 0.9);
   CHECK(HasNote(With("optimizer: {type: Adam, params: {lr: auto}}"), "lr: auto is 1e-3"));
   CHECK(Has(Failure("optimizer: {type: AdamW, params: {adam_w_mode: false}}"), "adam_w_mode: false: AdamW decays"));

@@ -263,6 +263,7 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
       "deepspeed: {train_batch_size: 2, optimizer: {type: SGD, params: {momentum: 0.9, nesterov: true}},"
       " scheduler: {type: OneCycle, params: {cycle_min_lr: 0.1, cycle_max_lr: 0.2}}}\n",
       "deepspeed: {train_batch_size: 2, optimizer: {type: Lion}, scheduler: {type: LRRangeTest}}\n",
+      "deepspeed: {train_batch_size: 2, optimizer: {type: RMSprop, params: {alpha: 0.9, momentum: 0.5}}}\n",
       "deepspeed: {train_batch_size: 2, optimizer: {type: Adagrad}, scheduler: {type: WarmupCosineLR,"
       " params: {total_num_steps: auto}}}\n",
       "job: {name: 'a: b \"c\"', seed: 18446744073709551615}\nmemory: {host_limit: 1GiB}\n"

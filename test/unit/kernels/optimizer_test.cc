@@ -181,6 +181,42 @@ TEST_CASE("Adagrad follows its roundings bit for bit") {
       });
 }
 
+TEST_CASE("RMSprop follows its roundings bit for bit") {
+  for (float momentum : {0.0f, 0.9f}) {
+    CAPTURE(momentum);
+    const RmsPropScalars s{0.5f, 0.01f, 0.99f, 0.01f, 1e-8f, momentum, 0.02f};
+    CompareBits([&](const KernelContext& c, Tensor g, Tensor p, Tensor m, Tensor v,
+                    Tensor w) { RmsPropStep(c, s, g, p, v, momentum == 0 ? Tensor() : m, w); },
+                [&](Element& e) {
+                  const float g = fused(s.weight_decay, e.p, e.g * s.gradient_scale);
+                  const float part = s.one_minus_alpha * g;
+                  e.v = fused(s.alpha, e.v, part * g);
+                  const float denominator = static_cast<float>(std::sqrt(static_cast<double>(e.v))) + s.eps;
+                  float d = static_cast<float>(static_cast<double>(g) / static_cast<double>(denominator));
+                  if (momentum != 0) d = e.m = fused(s.momentum, e.m, d);
+                  e.p = fused(-s.lr, d, e.p);
+                });
+  }
+}
+
+TEST_CASE("RMSprop agrees with its formula in fp64 over ten steps") {
+  const double lr = 0.01, alpha = 0.9, eps = 1e-8, momentum = 0.8, decay = 0.1;
+  Array p = Array::Random(DType::f32, {1001}, 1), v = Array::Of(DType::f32, {1001}, Values(1001, 0)), b = v;
+  Values rp = p.values(), rv(rp.size(), 0), rb(rp.size(), 0);
+  const RmsPropScalars s{1.0f, 0.01f, 0.9f, 0.1f, 1e-8f, 0.8f, 0.1f};
+  for (uint32_t t = 1; t <= 10; ++t) {
+    const Array g = Array::Random(DType::f32, {1001}, t + 10);
+    RmsPropStep({2}, s, g, p, v, b, {});
+    for (size_t i = 0; i < rp.size(); ++i) {
+      const double gradient = g[i] + decay * rp[i];
+      rv[i] = alpha * rv[i] + (1 - alpha) * gradient * gradient;
+      rb[i] = momentum * rb[i] + gradient / (std::sqrt(rv[i]) + eps);
+      rp[i] -= lr * rb[i];
+    }
+  }
+  CheckClose("p", p, rp, 1e-5);
+}
+
 TEST_CASE("denormals are not flushed, on threads that have run oneDNN too") {
   const int64_t n = 4096;
   const double tiny = std::numeric_limits<float>::denorm_min();
@@ -212,6 +248,7 @@ TEST_CASE("optimizers refuse tensors that do not fit") {
   CHECK_THROWS_AS(AdamStep({}, s, narrow, p, p, p, {}), std::invalid_argument);
   CHECK_THROWS_AS(AdamStep({}, s, p, p, p, p, other), std::invalid_argument);
   CHECK_THROWS_AS(SgdStep({}, {1, 1, 0.9f, 1, 0, false, false}, p, p, {}, {}), std::invalid_argument);
+  CHECK_THROWS_AS(RmsPropStep({}, {1, 1, 0.9f, 0.1f, 1, 0.9f, 0}, p, p, p, {}, {}), std::invalid_argument);
 }
 
 }  // namespace

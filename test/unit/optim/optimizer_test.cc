@@ -53,8 +53,8 @@ OptimizerConfig Config(OptimizerKind kind) {
 }
 
 TEST_CASE("stepping shards gives the bits of stepping the whole") {
-  for (OptimizerKind kind :
-       {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::adagrad}) {
+  for (OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::lion,
+                             OptimizerKind::adagrad, OptimizerKind::rmsprop}) {
     const ModelLayout layout = OneUnit(3);
     REQUIRE(layout.units[0].buckets.size() > 1);
     State whole = Random(layout);
