@@ -1,6 +1,7 @@
 #include "runtime/base/json.h"
 
 #include "runtime/base/error.h"
+#include "runtime/base/json_field.h"
 #include "runtime/base/text.h"
 
 namespace ds {
@@ -51,6 +52,20 @@ class Parser {
     SkipSpace();
     if (!AtEnd()) Fail("text after the end of the JSON value; remove it");
     return value;
+  }
+
+  JsonField Field(const std::string& field) {
+    JsonField found;
+    SkipSpace();
+    if (AtEnd()) Fail("the text is empty; a JSON value is wanted");
+    found.object = Peek() == '{';
+    if (found.object)
+      SearchObject(field, 0, found);
+    else
+      SkipValue(0);
+    SkipSpace();
+    if (!AtEnd()) Fail("text after the end of the JSON value; remove it");
+    return found;
   }
 
  private:
@@ -115,10 +130,14 @@ class Parser {
     }
   }
 
+  void CheckDepth(int depth) const {
+    if (depth > options_.max_depth) Fail("nested deeper than " + std::to_string(options_.max_depth) + " levels");
+  }
+
   Value ReadValue(int depth) {
     Value value;
     value.where = at_;
-    if (depth > options_.max_depth) Fail("nested deeper than " + std::to_string(options_.max_depth) + " levels");
+    CheckDepth(depth);
     switch (Peek()) {
       case '{':
         ReadObject(value, depth);
@@ -190,18 +209,24 @@ class Parser {
     } while (More(']', "list", list.where));
   }
 
+  /// A key, its colon and the space around them.
+  std::string ReadKey(const Position& opened) {
+    if (AtEnd()) FailAt(opened, "the object is not closed; add }");
+    if (Peek() != '"') Fail("a key in double quotes is wanted, not " + Here());
+    std::string key = ReadString();
+    SkipSpace();
+    if (Peek() != ':') Fail("':' is wanted after the key \"" + key + "\", not " + Here());
+    Take();
+    SkipSpace();
+    return key;
+  }
+
   void ReadObject(Value& object, int depth) {
     object.kind = Value::Kind::map;
     if (OpensEmpty('}')) return;
     do {
       const Position key_where = at_;
-      if (AtEnd()) FailAt(object.where, "the object is not closed; add }");
-      if (Peek() != '"') Fail("a key in double quotes is wanted, not " + Here());
-      std::string key = ReadString();
-      SkipSpace();
-      if (Peek() != ':') Fail("':' is wanted after the key \"" + key + "\", not " + Here());
-      Take();
-      SkipSpace();
+      std::string key = ReadKey(object.where);
       Value value = ReadValue(depth + 1);
       value.key_where = key_where;
       Insert(object, std::move(key), std::move(value));
@@ -217,6 +242,67 @@ class Parser {
       return;
     }
     object.fields.emplace_back(std::move(key), std::move(value));
+  }
+
+  /// Reads a value as ReadValue does, and keeps nothing of it.
+  void SkipValue(int depth) {
+    CheckDepth(depth);
+    const Position opened = at_;
+    Value plain;
+    switch (Peek()) {
+      case '{':
+        if (OpensEmpty('}')) return;
+        do {
+          ReadKey(opened);
+          SkipValue(depth + 1);
+        } while (More('}', "object", opened));
+        return;
+      case '[':
+        if (OpensEmpty(']')) return;
+        do {
+          SkipValue(depth + 1);
+        } while (More(']', "list", opened));
+        return;
+      case '"':
+        ReadString();
+        return;
+      default:
+        ReadPlain(plain);
+    }
+  }
+
+  void TakeField(int depth, JsonField& found) {
+    const Position where = at_;
+    if (found.depth == depth) FailAt(where, "the field is there twice; remove one");
+    const bool outer = found.depth < 0 || depth < found.depth;
+    const bool string = Peek() == '"';
+    std::string text;
+    if (string)
+      text = ReadString();
+    else
+      SkipValue(depth + 1);
+    if (!outer) return;
+    found.depth = depth;
+    found.string = string;
+    found.text = std::move(text);
+  }
+
+  /// `field`: what is left of the name, seen from this object.
+  void SearchObject(std::string_view field, int depth, JsonField& found) {
+    CheckDepth(depth);
+    const Position opened = at_;
+    if (OpensEmpty('}')) return;
+    do {
+      const std::string key = ReadKey(opened);
+      if (depth == 0 && found.names.size() < JsonField::kMostNames) found.names.push_back(key);
+      const bool inside = field.size() > key.size() && field.starts_with(key) && field[key.size()] == '.';
+      if (key == field)
+        TakeField(depth, found);
+      else if (inside && Peek() == '{')
+        SearchObject(field.substr(key.size() + 1), depth + 1, found);
+      else
+        SkipValue(depth + 1);
+    } while (More('}', "object", opened));
   }
 
   unsigned ReadHex4() {
@@ -285,11 +371,22 @@ class Parser {
     Take();
   }
 
+  /// The characters of a string up to the next one that needs a look: most of a text, at once.
+  void TakePlain(std::string& out) {
+    size_t end = next_;
+    while (end < text_.size() && text_[end] >= 0x20 && text_[end] < 0x7F && text_[end] != '"' && text_[end] != '\\')
+      ++end;
+    out.append(text_.substr(next_, end - next_));
+    at_.column += static_cast<int>(end - next_);
+    next_ = end;
+  }
+
   std::string ReadString() {
     const Position start = at_;
     std::string out;
     Take();
     for (;;) {
+      TakePlain(out);
       if (AtEnd() || Peek() == '\n') FailAt(start, "the string is not closed; add a double quote");
       if (Peek() == '"') break;
       if (Peek() == '\\') {
@@ -317,6 +414,10 @@ class Parser {
 Value ParseJson(std::string_view text, const std::string& name, const JsonOptions& options,
                 std::vector<std::string>* duplicates) {
   return Parser(text, name, options, duplicates).Document();
+}
+
+JsonField FindJsonString(std::string_view text, const std::string& field, const std::string& name) {
+  return Parser(text, name, JsonOptions(), nullptr).Field(field);
 }
 
 }  // namespace ds
