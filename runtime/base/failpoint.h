@@ -13,6 +13,7 @@
 //        "step:5/end" (the step is done, nothing of it is on disk),
 //        "checkpoint.shard", "checkpoint.manifest", "checkpoint.rename" (before a checkpoint's shard, manifest,
 //        commit),
+//        "convert.piece", "convert.rename" (before a conversion's piece counts, before a token file gets its name),
 //        "arena" (nan: a rank's arena starts filled with NaN, so that a read before a write shows).
 // Example: DS_FAILPOINT='step:5/BackwardWeight layer1.mlp*,rank=1,attempt=1,kill'
 #pragma once

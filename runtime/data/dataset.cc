@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "runtime/base/checksum.h"
 #include "runtime/base/error.h"
+#include "runtime/data/megatron.h"
 #include "runtime/data/text_source.h"
 #include "runtime/data/token_file.h"
 #include "runtime/data/tokenizer.h"
@@ -20,6 +22,8 @@ class Piece {
   virtual ~Piece() = default;
   virtual int64_t tokens() const = 0;
   virtual void Read(int64_t begin, int64_t count, int32_t* out) const = 0;
+  /// Differs where the tokens do.
+  virtual uint64_t identity() const = 0;
 };
 
 class FilePiece : public Piece {
@@ -29,10 +33,24 @@ class FilePiece : public Piece {
   }
   int64_t tokens() const override { return file_.info().tokens; }
   void Read(int64_t begin, int64_t count, int32_t* out) const override { file_.Read(begin, count, out); }
+  uint64_t identity() const override { return file_.info().payload; }
   const TokenFileInfo& info() const { return file_.info(); }
 
  private:
   TokenFile file_;
+};
+
+/// Megatron-LM's ids, read from its files.
+class MegatronPiece : public Piece {
+ public:
+  MegatronPiece(const std::filesystem::path& index, int64_t vocabulary) : data_(index), vocabulary_(vocabulary) {}
+  int64_t tokens() const override { return data_.index().tokens(); }
+  void Read(int64_t begin, int64_t count, int32_t* out) const override { data_.Read(begin, count, vocabulary_, out); }
+  uint64_t identity() const override { return data_.Identity(); }
+
+ private:
+  MegatronData data_;
+  int64_t vocabulary_;
 };
 
 /// Text tokenized in memory; T: a type as wide as the vocabulary needs.
@@ -40,18 +58,22 @@ template <class T>
 class TextPiece : public Piece, private DocumentSink {
  public:
   TextPiece(const DataInput& input, const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
-    ReadDocuments(input, "text", false, *this);
+    ReadDocuments(input, "text", *this);
+    tokens_.shrink_to_fit();
   }
   int64_t tokens() const override { return static_cast<int64_t>(tokens_.size()); }
   void Read(int64_t begin, int64_t count, int32_t* out) const override {
     std::copy_n(tokens_.begin() + begin, count, out);
   }
+  uint64_t identity() const override {
+    return Checksum({reinterpret_cast<const char*>(tokens_.data()), tokens_.size() * sizeof(T)});
+  }
 
  private:
-  void BeginDocument(uint64_t) override {}
-  void Text(std::string_view piece) override {
+  void BeginDocument() override {}
+  void Text(std::string_view part) override {
     encoded_.clear();
-    tokenizer_.Encode(piece, encoded_);
+    tokenizer_.Encode(part, encoded_);
     tokens_.insert(tokens_.end(), encoded_.begin(), encoded_.end());
   }
   void EndDocument() override { tokens_.push_back(static_cast<T>(tokenizer_.end_of_document())); }
@@ -71,6 +93,15 @@ class TokenDataset : public Dataset {
   int64_t tokens() const { return ends_.empty() ? 0 : ends_.back(); }
   int64_t samples() const override { return std::max<int64_t>(0, tokens() - 1) / sequence_length_; }
   int64_t vocabulary() const override { return vocabulary_; }
+  std::string identity() const override {
+    std::string pieces;
+    for (const auto& piece : pieces_) {
+      const uint64_t numbers[] = {static_cast<uint64_t>(piece->tokens()), piece->identity()};
+      pieces.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
+    }
+    return std::to_string(tokens()) + " tokens in samples of " + std::to_string(sequence_length_) + ", xxh64 " +
+           ChecksumText(Checksum(pieces));
+  }
 
   void Read(int64_t index, int32_t* out) const override {
     if (index < 0 || index >= samples())
@@ -92,19 +123,27 @@ class TokenDataset : public Dataset {
   int64_t sequence_length_, vocabulary_;
 };
 
-std::unique_ptr<Piece> OpenTokens(const std::filesystem::path& path, const Tokenizer& tokenizer) {
+std::unique_ptr<Piece> OpenTokens(const std::filesystem::path& path, const Tokenizer& tokenizer, int64_t vocabulary) {
   auto piece = std::make_unique<FilePiece>(path);
-  if (piece->info().tokenizer != tokenizer.id())
-    throw UsageError(path.string() + " was made with the tokenizer `" + piece->info().tokenizer +
-                     "`, data.tokenizer is `" + tokenizer.id() + "`");
-  if (piece->info().vocabulary > tokenizer.vocabulary())
-    throw UsageError(path.string() + " has a vocabulary of " + std::to_string(piece->info().vocabulary) +
-                     ", its tokenizer of " + std::to_string(tokenizer.vocabulary()));
+  const TokenFileInfo& info = piece->info();
+  if (info.tokenizer == kIdsTokenizer) {
+    if (info.vocabulary > vocabulary)
+      throw UsageError(path.string() + " has a vocabulary of " + std::to_string(info.vocabulary) +
+                       ", model.vocabulary is " + std::to_string(vocabulary) + "; set it to that or more");
+    return piece;
+  }
+  if (info.tokenizer != tokenizer.id())
+    throw UsageError(path.string() + " was made with the tokenizer `" + info.tokenizer + "`, data.tokenizer is `" +
+                     tokenizer.id() + "`");
+  if (info.vocabulary > tokenizer.vocabulary())
+    throw UsageError(path.string() + " has a vocabulary of " + std::to_string(info.vocabulary) + ", its tokenizer of " +
+                     std::to_string(tokenizer.vocabulary()));
   return piece;
 }
 
-std::unique_ptr<Piece> OpenPiece(const DataInput& input, const Tokenizer& tokenizer) {
-  if (input.kind == InputKind::tokens) return OpenTokens(input.path, tokenizer);
+std::unique_ptr<Piece> OpenPiece(const DataInput& input, const Tokenizer& tokenizer, int64_t vocabulary) {
+  if (input.kind == InputKind::tokens) return OpenTokens(input.path, tokenizer, vocabulary);
+  if (input.kind == InputKind::megatron) return std::make_unique<MegatronPiece>(input.path, vocabulary);
   if (tokenizer.vocabulary() <= 65536) return std::make_unique<TextPiece<uint16_t>>(input, tokenizer);
   return std::make_unique<TextPiece<int32_t>>(input, tokenizer);
 }
@@ -123,7 +162,7 @@ std::unique_ptr<Dataset> OpenDataset(const std::vector<std::string>& paths, cons
   std::vector<std::unique_ptr<Piece>> pieces;
   try {
     for (const DataInput& input : FindInputs(paths)) {
-      std::unique_ptr<Piece> piece = OpenPiece(input, *tokenizer);
+      std::unique_ptr<Piece> piece = OpenPiece(input, *tokenizer, vocabulary);
       if (piece->tokens() > 0) pieces.push_back(std::move(piece));
     }
   } catch (const RuntimeError& error) {  // what the job names is wrong: its user's to mend

@@ -20,11 +20,14 @@ class Dataset {
   /// Tokens of sample `index` into tokens[sequence_length + 1].
   virtual void Read(int64_t index, int32_t* tokens) const = 0;
   virtual int64_t vocabulary() const = 0;
+  /// Tells this data from other data: "N tokens in samples of T, xxh64 CHECKSUM". Of what a checkpoint remembers.
+  virtual std::string identity() const = 0;
 };
 
 /// Opens what data.train or data.validation names, in that order: prepared token files (PREFIX.tok, also where it is a
-/// set of shards; docs/token-file.md), text (one document a file), JSON lines (field `text`), folders of them; texts
-/// are tokenized in memory. Token files up to 64 MiB have their checksum verified. Throws UsageError naming the path:
+/// set of shards; docs/token-file.md), Megatron-LM's pairs (PREFIX.idx; their ids are kept, whatever the tokenizer),
+/// text (one document a file), JSON lines (field `text`), both also as gzip or Zstandard, folders of them; texts are
+/// tokenized in memory. Token files up to 64 MiB have their checksum verified. Throws UsageError naming the path:
 /// missing, not readable, damaged, another tokenizer, a vocabulary beyond the model's, fewer tokens than one sample.
 std::unique_ptr<Dataset> OpenDataset(const std::vector<std::string>& paths, const std::string& tokenizer,
                                      int64_t sequence_length, int64_t vocabulary);

@@ -1,151 +1,173 @@
 #include "runtime/data/text_source.h"
 
 #include <algorithm>
-#include <fstream>
+#include <utility>
 
-#include "runtime/base/checksum.h"
 #include "runtime/base/error.h"
-#include "runtime/base/json.h"
+#include "runtime/base/json_field.h"
 #include "runtime/base/text.h"
-#include "runtime/data/token_file.h"
 
 namespace ds {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-bool IsJsonLinesName(const fs::path& path) { return path.extension() == ".jsonl" || path.extension() == ".ndjson"; }
+bool ContinuesCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-InputKind KindOf(const fs::path& path) {
-  return IsTokenFileName(path) ? InputKind::tokens : IsJsonLinesName(path) ? InputKind::json_lines : InputKind::text;
-}
-
-std::vector<DataInput> FolderInputs(const fs::path& folder) {
-  std::vector<DataInput> inputs;
-  try {
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      const fs::path& path = entry.path();
-      if (entry.is_regular_file() && path.filename().string()[0] != '.' &&
-          (path.extension() == ".txt" || KindOf(path) != InputKind::text))
-        inputs.push_back({path, KindOf(path)});
-    }
-  } catch (const fs::filesystem_error& error) {
-    throw UsageError("cannot read the folder " + folder.string() + ": " + error.code().message());
+/// Tells a document in parts; false: it is empty.
+bool TellDocument(std::string_view text, DocumentSink& sink) {
+  if (text.empty()) return false;
+  sink.BeginDocument();
+  while (!text.empty()) {
+    const size_t length = PartLength(text);
+    sink.Text(text.substr(0, length));
+    text.remove_prefix(length);
   }
-  std::sort(inputs.begin(), inputs.end(), [](auto& a, auto& b) { return a.path < b.path; });
-  if (inputs.empty())
-    throw UsageError("the folder " + folder.string() + " holds no data: no *.tok, *.txt, *.jsonl or *.ndjson");
-  const size_t tokens = static_cast<size_t>(
-      std::count_if(inputs.begin(), inputs.end(), [](auto& input) { return input.kind == InputKind::tokens; }));
-  if (tokens != 0 && tokens != inputs.size())
-    throw UsageError("the folder " + folder.string() + " holds token files and texts; name those that are meant");
-  return inputs;
-}
-
-std::ifstream OpenText(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw UsageError("cannot open " + path.string() + ": " + std::generic_category().message(errno));
-  return file;
-}
-
-int64_t ReadText(const fs::path& path, bool checksums, DocumentSink& sink) {
-  const uint64_t checksum = checksums ? ChecksumFile(path) : 0;
-  std::ifstream file = OpenText(path);
-  std::string block(1 << 20, '\0');
-  int64_t done = 0;
-  for (;;) {
-    file.read(block.data(), static_cast<std::streamsize>(block.size()));
-    const int64_t count = file.gcount();
-    if (file.bad()) throw RuntimeError("cannot read " + path.string());
-    if (count == 0) break;
-    if (done == 0) sink.BeginDocument(checksum);
-    sink.Text({block.data(), static_cast<size_t>(count)});
-    done += count;
-    sink.Progress(done);
-  }
-  if (done == 0) return 1;
   sink.EndDocument();
-  return 0;
+  return true;
 }
 
 /// The text of one JSON line. `place`: "FILE:LINE".
-const std::string& TextOf(const Value& document, const std::string& field, const std::string& place) {
-  if (document.kind != Value::Kind::map)
-    throw UsageError(place + ": not an object; each line is {\"" + field + "\": ...}");
-  const Value* text = document.Find(field);
-  if (!text) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : document.fields) names.push_back(name);
-    throw UsageError(place + ": no field `" + field + "`; it has " + (names.empty() ? "none" : Join(names, ", ")));
+std::string TextOf(std::string_view line, const std::string& field, const std::string& place) {
+  JsonField found;
+  try {
+    found = FindJsonString(line, field, "");
+  } catch (const UsageError& error) {  // ":1:COLUMN: reason"
+    throw UsageError(place + std::string(error.what()).substr(2));
   }
-  if (text->kind != Value::Kind::scalar || !text->quoted)
-    throw UsageError(place + ": field `" + field + "` is not a string");
-  return text->text;
+  if (!found.object) throw UsageError(place + ": not an object; each line is {\"" + field + "\": ...}");
+  if (found.depth < 0)
+    throw UsageError(place + ": no field `" + field + "`; it has " +
+                     (found.names.empty() ? "none" : Join(found.names, ", ")));
+  if (!found.string) throw UsageError(place + ": field `" + field + "` is not a string");
+  return std::move(found.text);
 }
 
-int64_t ReadJsonLines(const fs::path& path, const std::string& field, bool checksums, DocumentSink& sink) {
-  std::ifstream file = OpenText(path);
-  std::string line;
-  int64_t number = 0, done = 0, empty = 0;
-  while (std::getline(file, line)) {
-    ++number;
-    done += static_cast<int64_t>(line.size()) + 1;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string place = path.string() + ":" + std::to_string(number);
-    Value document;
-    try {
-      document = ParseJson(line, "");
-    } catch (const UsageError& error) {  // ":1:COLUMN: reason"
-      throw UsageError(place + std::string(error.what()).substr(2));
-    }
-    const std::string& text = TextOf(document, field, place);
-    if (text.empty()) {
-      ++empty;
-    } else {
-      sink.BeginDocument(checksums ? Checksum(text) : 0);
-      sink.Text(text);
-      sink.EndDocument();
-    }
-    sink.Progress(done);
+int64_t ReadLines(const TextUnit& unit, const std::string& name, const std::string& field, DocumentSink& sink) {
+  int64_t number = unit.first_line, empty = 0;
+  for (std::string_view left = unit.bytes; !left.empty(); ++number) {
+    const size_t length = std::min(left.find('\n'), left.size());
+    const std::string_view line = left.substr(0, length);
+    left.remove_prefix(std::min(length + 1, left.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (!TellDocument(TextOf(line, field, name + ":" + std::to_string(number)), sink)) ++empty;
   }
-  if (file.bad()) throw RuntimeError("cannot read " + path.string());
   return empty;
 }
 
 }  // namespace
 
-std::vector<DataInput> FindInputs(const std::vector<std::string>& paths) {
-  std::vector<DataInput> inputs;
-  for (const std::string& name : paths) {
-    const fs::path path(name);
-    std::error_code error;
-    if (fs::is_directory(path, error)) {
-      for (DataInput& input : FolderInputs(path)) inputs.push_back(std::move(input));
-    } else if (IsTokenFileName(path)) {
-      std::vector<fs::path> files = TokenFileSet(path);
-      if (files.empty()) throw UsageError(name + " does not exist, nor shards of it; `ds-convert data` makes it");
-      for (fs::path& file : files) inputs.push_back({std::move(file), InputKind::tokens});
-    } else if (fs::is_regular_file(path, error)) {
-      inputs.push_back({path, KindOf(path)});
-    } else {
-      // A pipe or a device: each rank would read something else of it, or never come to its end.
-      if (fs::exists(path, error)) throw UsageError(name + " is not a regular file");
-      throw UsageError(name + " does not exist");
-    }
-  }
-  return inputs;
+size_t PartLength(std::string_view text) {
+  if (text.size() <= kPartBytes) return text.size();
+  const std::string_view part = text.substr(0, kPartBytes);
+  if (const size_t newline = part.rfind('\n'); newline != std::string_view::npos) return newline + 1;
+  if (const size_t space = part.rfind(' '); space != std::string_view::npos && space > 0) return space;
+  for (size_t end = kPartBytes; end > kPartBytes - 4; --end)
+    if (!ContinuesCharacter(text[end])) return end;
+  return kPartBytes;  // no UTF-8
 }
 
-int64_t ReadDocuments(const DataInput& input, const std::string& field, bool checksums, DocumentSink& sink) {
-  switch (input.kind) {
-    case InputKind::text:
-      return ReadText(input.path, checksums, sink);
-    case InputKind::json_lines:
-      return ReadJsonLines(input.path, field, checksums, sink);
-    case InputKind::tokens:
-      break;
+UnitReader::UnitReader(std::unique_ptr<ByteSource> source, InputKind kind, int64_t offset, int64_t line)
+    : source_(Decompressed(std::move(source))), kind_(kind), line_(line) {
+  begins_ = offset == 0;
+  if (offset == 0) {
+    Fill(kByteOrderMark.size());
+    if (buffer_.starts_with(kByteOrderMark)) {
+      buffer_.erase(0, kByteOrderMark.size());
+      offset_ = static_cast<int64_t>(kByteOrderMark.size());
+    }
   }
-  throw UsageError(input.path.string() + " is a token file already");
+  std::string skipped(std::min<size_t>(static_cast<size_t>(offset), kPartBytes), '\0');
+  while (offset_ < offset) {
+    const size_t wanted = std::min(skipped.size(), static_cast<size_t>(offset - offset_));
+    const size_t count = source_->Read(skipped.data(), wanted);
+    if (count == 0)
+      throw UsageError(name() + " is shorter than it was: it ends at byte " + std::to_string(offset_) + " of its text");
+    offset_ += static_cast<int64_t>(count);
+  }
+}
+
+void UnitReader::Fill(size_t wanted) {
+  if (ended_ || buffer_.size() >= wanted) return;
+  const size_t before = buffer_.size();
+  buffer_.resize(wanted);
+  const size_t count = ReadFully(*source_, buffer_.data() + before, wanted - before);
+  buffer_.resize(before + count);
+  ended_ = buffer_.size() < wanted;
+}
+
+void UnitReader::Take(size_t count, TextUnit& unit) {
+  unit.bytes.assign(buffer_, 0, count);
+  buffer_.erase(0, count);
+  offset_ += static_cast<int64_t>(count);
+}
+
+bool UnitReader::Next(TextUnit& unit) {
+  unit = TextUnit();
+  return kind_ == InputKind::json_lines ? NextLines(unit) : NextPart(unit);
+}
+
+bool UnitReader::NextPart(TextUnit& unit) {
+  Fill(kPartBytes + 1);
+  if (buffer_.empty() && !begins_) return false;
+  unit.begins = std::exchange(begins_, false);
+  Take(PartLength(buffer_), unit);
+  unit.ends = ended_ && buffer_.empty();
+  return true;
+}
+
+/// Reads until the buffer holds a whole line, and about kPartBytes where there is so much. Returns the bytes of its
+/// whole lines.
+size_t UnitReader::WholeLines() {
+  size_t looked_at = 0;
+  for (size_t wanted = kPartBytes;; wanted = buffer_.size() + kPartBytes) {
+    Fill(wanted);
+    const std::string_view fresh = std::string_view(buffer_).substr(looked_at);
+    const size_t first = fresh.find('\n');
+    const size_t line = first == std::string_view::npos ? buffer_.size() : looked_at + first;
+    if (line > kLineLimit)
+      throw UsageError(name() + ":" + std::to_string(line_) + ": the line is longer than " +
+                       std::to_string(kLineLimit >> 20) + " MiB; lines of JSON are read whole: cut it into documents");
+    if (ended_) return buffer_.size();
+    if (first != std::string_view::npos) return looked_at + fresh.rfind('\n') + 1;
+    looked_at = buffer_.size();
+  }
+}
+
+bool UnitReader::NextLines(TextUnit& unit) {
+  const size_t count = WholeLines();
+  if (count == 0) return false;
+  unit.lines = true;
+  unit.first_line = line_;
+  Take(count, unit);
+  line_ += std::count(unit.bytes.begin(), unit.bytes.end(), '\n');
+  return true;
+}
+
+int64_t ReadUnit(const TextUnit& unit, const std::string& name, const std::string& field, DocumentSink& sink) {
+  if (unit.lines) return ReadLines(unit, name, field, sink);
+  if (unit.begins && unit.ends) return TellDocument(unit.bytes, sink) ? 0 : 1;
+  if (unit.begins) sink.BeginDocument();
+  sink.Text(unit.bytes);
+  if (unit.ends) sink.EndDocument();
+  return 0;
+}
+
+int64_t ReadDocuments(std::unique_ptr<ByteSource> source, InputKind kind, const std::string& field,
+                      DocumentSink& sink) {
+  UnitReader reader(std::move(source), kind);
+  int64_t empty = 0;
+  for (TextUnit unit; reader.Next(unit);) {
+    empty += ReadUnit(unit, reader.name(), field, sink);
+    sink.Progress(reader.position());
+  }
+  return empty;
+}
+
+int64_t ReadDocuments(const DataInput& input, const std::string& field, DocumentSink& sink) {
+  if (input.kind != InputKind::text && input.kind != InputKind::json_lines)
+    throw UsageError(input.path.string() + " holds tokens already, not text");
+  return ReadDocuments(FileSource(input.path), input.kind, field, sink);
 }
 
 }  // namespace ds

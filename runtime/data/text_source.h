@@ -1,42 +1,81 @@
-// Texts as documents: plain files (one document each) and JSON lines (one document a line), read as a stream.
+// Texts as documents: plain files (one document each) and JSON lines (one document a line), read as a stream of parts.
+//
+// A document is tokenized in parts of at most kPartBytes, so that no document is too long for memory and many threads
+// work on one. Where it is cut is a function of its text alone: docs/token-file.md, "Long documents".
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "runtime/data/byte_source.h"
+#include "runtime/data/inputs.h"
 
 namespace ds {
 
-enum class InputKind { tokens, text, json_lines };
+inline constexpr size_t kPartBytes = 1 << 20;
+/// A line of JSON is held in memory whole.
+inline constexpr size_t kLineLimit = 64 << 20;
 
-struct DataInput {
-  std::filesystem::path path;
-  InputKind kind = InputKind::text;
+/// Bytes of the first part of `text`, of which at least kPartBytes + 1 bytes are there unless it ends before: all of it
+/// up to kPartBytes; else up to and with the last newline in kPartBytes, else up to the last space (which begins the
+/// next part), else up to the last beginning of a UTF-8 character.
+size_t PartLength(std::string_view text);
+
+/// A run of a source's bytes that can be read apart from the others: a part of a document, or lines of JSON.
+struct TextUnit {
+  std::string bytes;
+  bool lines = false;
+  bool begins = false, ends = false;  ///< of a part: it is its document's first, last
+  int64_t first_line = 1;             ///< of lines
 };
 
-/// What `paths` stand for, in order. *.tok: token files (a set of shards by its PREFIX.tok); *.jsonl and *.ndjson: JSON
-/// lines; other files: text. A folder stands for its files *.txt, *.jsonl, *.ndjson and *.tok by name; other files
-/// and subfolders are not looked at. Throws UsageError naming the path: not there, not readable, a folder without any,
-/// a folder with both token files and texts.
-std::vector<DataInput> FindInputs(const std::vector<std::string>& paths);
-
-/// Receives the documents of a text.
+/// Receives documents.
 class DocumentSink {
  public:
   virtual ~DocumentSink() = default;
-  /// `checksum`: XXH64 of the document's text; 0 unless asked for.
-  virtual void BeginDocument(uint64_t checksum) = 0;
-  virtual void Text(std::string_view piece) = 0;  ///< not empty
+  virtual void BeginDocument() = 0;
+  virtual void Text(std::string_view part) = 0;  ///< not empty
   virtual void EndDocument() = 0;
-  /// After each piece that was read: bytes of the input so far. May throw to stop.
+  /// From ReadDocuments, after each unit: bytes of the input's file so far. May throw to stop.
   virtual void Progress(int64_t) {}
 };
 
-/// Streams the documents of a text or JSON-lines file in pieces of at most a megabyte (a line of JSON is read whole).
-/// `field` of each JSON line is its text. Returns how many documents were empty: they are passed over. Throws
-/// UsageError naming file, line and column: not JSON, no such field, not a string.
-int64_t ReadDocuments(const DataInput& input, const std::string& field, bool checksums, DocumentSink& sink);
+/// Cuts a text (decompressed; a byte-order mark is passed over) into units, in bounded memory.
+class UnitReader {
+ public:
+  /// `offset`, `line`: where to go on, as the reader that came so far told. Bytes before are read and dropped.
+  UnitReader(std::unique_ptr<ByteSource> source, InputKind kind, int64_t offset = 0, int64_t line = 1);
+  /// The next unit; false at the end. Throws UsageError: what Decompressed throws; a line longer than kLineLimit.
+  bool Next(TextUnit& unit);
+  int64_t offset() const { return offset_; }                ///< bytes of the text in all units so far
+  int64_t line() const { return line_; }                    ///< the next one's number
+  int64_t position() const { return source_->position(); }  ///< of the file, for progress
+  const std::string& name() const { return source_->name(); }
+
+ private:
+  void Fill(size_t wanted);
+  bool NextPart(TextUnit& unit);
+  bool NextLines(TextUnit& unit);
+  size_t WholeLines();
+  void Take(size_t count, TextUnit& unit);
+
+  std::unique_ptr<ByteSource> source_;
+  InputKind kind_;
+  int64_t offset_ = 0, line_ = 1;
+  std::string buffer_;
+  bool ended_ = false, begins_ = false;
+};
+
+/// Tells the documents of a unit to `sink`; returns how many of them were empty: they are passed over. `field` of each
+/// JSON line is its text (runtime/base/json_field.h says how names are read). Throws UsageError naming file, line and
+/// column: not JSON, no such field, not a string.
+int64_t ReadUnit(const TextUnit& unit, const std::string& name, const std::string& field, DocumentSink& sink);
+
+/// Streams all documents of an input, or of `source`. Returns how many were empty. Throws UsageError too where the input
+/// holds tokens already.
+int64_t ReadDocuments(const DataInput& input, const std::string& field, DocumentSink& sink);
+int64_t ReadDocuments(std::unique_ptr<ByteSource> source, InputKind kind, const std::string& field, DocumentSink& sink);
 
 }  // namespace ds

@@ -98,7 +98,7 @@ std::vector<fs::path> TokenShardFiles(const fs::path& path) {
     std::string middle = name.substr(prefix.size(), 14);
     for (char& c : middle)
       if (c >= '0' && c <= '9') c = '0';
-    if (middle == "00000-of-00000") files.push_back(i->path());
+    if (middle == "00000-of-00000") files.push_back(path.parent_path() / i->path().filename());  // no "./" is added
   }
   std::sort(files.begin(), files.end());
   return files;

@@ -3,14 +3,19 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/base/checksum.h"
 #include "runtime/base/file.h"
+#include "runtime/data/data_file.h"
 
 namespace ds {
+
+/// The tokenizer that files of ids state whose tokenizer is not known.
+inline constexpr const char* kIdsTokenizer = "ids";
 
 /// What a token file says about itself.
 struct TokenFileInfo {
@@ -57,13 +62,15 @@ std::vector<std::filesystem::path> TokenFileSet(const std::filesystem::path& pat
 /// The names PREFIX-NNNNN-of-NNNNN.tok that exist for PREFIX.tok, sorted; nothing is opened.
 std::vector<std::filesystem::path> TokenShardFiles(const std::filesystem::path& path);
 
-/// Writes a set of token files. Tokens are streamed; memory holds one block and the offsets of one shard's documents.
-/// Nothing is visible under its final name before Commit(); a writer destroyed without it removes what it wrote.
+/// Writes a set of token files. Tokens are streamed; memory holds two blocks, whatever the numbers of tokens and
+/// documents. Nothing is visible under its final name before Commit(); a writer destroyed without it removes what it
+/// wrote.
 class TokenFileWriter {
  public:
-  /// `path`: PREFIX.tok. shard_tokens > 0: shards of so many tokens, named PREFIX-NNNNN-of-NNNNN.tok.
+  /// `path`: PREFIX.tok. shard_tokens > 0: shards of so many tokens, named PREFIX-NNNNN-of-NNNNN.tok. `temporary`: the
+  /// folder, on the same file system, for what is not whole yet; empty: beside the output.
   TokenFileWriter(const std::filesystem::path& path, const std::string& tokenizer, int64_t vocabulary,
-                  int64_t shard_tokens = 0);
+                  int64_t shard_tokens = 0, const std::filesystem::path& temporary = {});
   ~TokenFileWriter();
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
@@ -75,7 +82,8 @@ class TokenFileWriter {
 
   enum class Outcome { written, unchanged };
   /// Completes the set. Files of the same name (or of a set of the same prefix) that hold exactly this are left as they
-  /// are; others are replaced with `force`, and are a UsageError without.
+  /// are, so a Commit that was interrupted can be done again; others are replaced with `force`, and are a UsageError
+  /// without.
   Outcome Commit(bool force);
   /// The files of the set, once committed.
   const std::vector<std::filesystem::path>& files() const { return files_; }
@@ -89,15 +97,15 @@ class TokenFileWriter {
   /// Files that stand for the same PREFIX.tok besides `names`.
   std::vector<std::filesystem::path> OtherFiles(const std::set<std::filesystem::path>& names) const;
 
-  std::filesystem::path prefix_;
+  std::filesystem::path prefix_, temporary_;
   TokenFileInfo info_;
   int64_t shard_tokens_ = 0, tokens_ = 0, documents_ = 0;
   bool begins_document_ = false;
   std::vector<Shard> shards_;  // closed ones, and the open one last
   int fd_ = -1;                // of the open shard
   ChecksumStream checksum_;
-  std::vector<uint64_t> documents_begin_;  // of the open shard
-  std::string block_;                      // tokens not yet written
+  std::unique_ptr<AppendFile> documents_begin_;  // of the open shard: 8 bytes each
+  std::string block_;                            // tokens not yet written
   std::vector<std::filesystem::path> files_;
 };
 

@@ -108,14 +108,14 @@ TokenizerTrainingResult TrainTokenizer(const TokenizerTrainingOptions& options) 
   const std::vector<DataInput> inputs = FindInputs(options.inputs);
   int64_t total = 0, before = 0;
   for (const DataInput& input : inputs) {
-    if (input.kind == InputKind::tokens)
-      throw UsageError(input.path.string() + " is a token file; a tokenizer is trained on text");
+    if (input.kind == InputKind::tokens || input.kind == InputKind::megatron)
+      throw UsageError(input.path.string() + " holds tokens; a tokenizer is trained on text");
     total += static_cast<int64_t>(fs::file_size(input.path));
   }
   TrainingText text(options.sample_bytes);
   if (options.progress) text.progress = [&](int64_t done) { options.progress(std::min(before + done, total), total); };
   for (const DataInput& input : inputs) {
-    ReadDocuments(input, options.field, false, text);
+    ReadDocuments(input, options.field, text);
     before += static_cast<int64_t>(fs::file_size(input.path));
   }
   if (text.sentences().empty())

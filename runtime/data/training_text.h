@@ -18,7 +18,7 @@ class TrainingText : public DocumentSink {
  public:
   explicit TrainingText(int64_t limit_bytes) : limit_(limit_bytes) {}
 
-  void BeginDocument(uint64_t) override {}
+  void BeginDocument() override {}
   void Text(std::string_view piece) override;
   void EndDocument() override;
   void Progress(int64_t done) override {

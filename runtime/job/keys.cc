@@ -305,7 +305,9 @@ std::vector<Key> ModelKeys() {
 
 std::vector<Key> DataKeys() {
   return {
-      Paths("data.train", DS_FIELD(data.train), "-", "text, JSON lines (`.jsonl`) or prepared token files"),
+      Paths("data.train", DS_FIELD(data.train), "-",
+            "text, JSON lines (`.jsonl`), both also as gzip or Zstandard, prepared token files (`.tok`), Megatron-LM's "
+            "`.idx`, or folders of them"),
       Paths("data.validation", DS_FIELD(data.validation), "none", "the same, for validation"),
       Text("data.tokenizer", "bytes", DS_FIELD(data.tokenizer), ReadTokenizer, nullptr,
            "`bytes`: 256 values and an end of document"),

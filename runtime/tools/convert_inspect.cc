@@ -8,7 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/safetensors.h"
-#include "runtime/data/text_source.h"
+#include "runtime/data/inputs.h"
 #include "runtime/data/token_file.h"
 #include "runtime/plan/manifest.h"
 #include "runtime/tools/convert.h"

@@ -161,23 +161,6 @@ TEST_CASE("a split by fraction is by document, stable, and loses none") {
   CHECK(!fs::exists(folder / "b-train.tok"));
 }
 
-TEST_CASE("a conversion that is stopped leaves nothing") {
-  TempFolder folder;
-  folder.Write("a.txt", std::string(3 << 20, 'x'));
-  PrepareOptions options;
-  options.inputs = {folder / "a.txt"};
-  options.output = folder / "out/a.tok";
-  int64_t last = 0;
-  options.progress = [&](int64_t done, int64_t total) {
-    CHECK(total == 3 << 20);
-    last = done;
-    if (done >= 2 << 20) throw RuntimeError("stop");
-  };
-  CHECK_THROWS_AS(PrepareTokens(options), RuntimeError);
-  CHECK(last == 2 << 20);
-  CHECK(folder.Names() == std::set<std::string>{"a.txt", "out"});
-}
-
 TEST_CASE("options that make no sense are refused") {
   TempFolder folder;
   folder.Write("a.txt", "abc");

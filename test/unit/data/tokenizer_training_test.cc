@@ -111,7 +111,7 @@ TEST_CASE("training text: whole, in order, cut between lines or words, without w
   std::string document;
   for (int i = 0; i < 3000; ++i) document += "line " + std::to_string(i) + (i % 7 == 0 ? "\n\n" : " and\n");
   TrainingText text(1 << 20);
-  text.BeginDocument(0);
+  text.BeginDocument();
   for (size_t at = 0; at < document.size(); at += 999) text.Text(std::string_view(document).substr(at, 999));
   text.EndDocument();
   CHECK(Join(text.sentences()) == document);
