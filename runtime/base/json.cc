@@ -166,6 +166,11 @@ class Parser {
     const std::string_view word = text_.substr(from, next_ - from);
     if (word.empty()) Fail("a value is wanted, not " + Here());
     if (word == "null") return;
+    const std::string lower = Lower(word);
+    if (word != lower && (lower == "true" || lower == "false")) {
+      FailAt(start, "'" + std::string(word) + "' is not a JSON value; write " + lower);
+    }
+    if (word == "None") FailAt(start, "'None' is not a JSON value; write null");
     if (word != "true" && word != "false" && !IsJsonNumber(word)) {
       FailAt(start,
              "'" + std::string(word.substr(0, 80)) + "' is not a JSON value; strings are written in double quotes");

@@ -1,5 +1,7 @@
 #include "runtime/job/batch.h"
 
+#include <algorithm>
+
 namespace ds {
 namespace {
 
@@ -37,9 +39,9 @@ void ResolveBatch(const DeepSpeedDraft& draft, int64_t ranks, Problems& problems
     problems.Add(kTrain,
                  "train_batch_size = " + Product("?", accumulation ? Text(*accumulation) : "?", ranks) +
                      (accumulation ? " cannot be told from the accumulation alone" : ": none of the three is given") +
-                     (draft.auto_batch ? ", and auto has no trainer's arguments to come from here" : "") +
+                     (!draft.auto_batch.empty() ? ", and auto has no trainer's arguments to come from here" : "") +
                      "; write train_batch_size, or train_micro_batch_size_per_gpu, or both" +
-                     (draft.auto_batch ? ", as with --set deepspeed.train_micro_batch_size_per_gpu=8" : ""));
+                     (!draft.auto_batch.empty() ? ", as with --set deepspeed.train_micro_batch_size_per_gpu=8" : ""));
     return;
   }
   if (!accumulation && !(train && micro)) accumulation = 1;
@@ -58,7 +60,10 @@ void ResolveBatch(const DeepSpeedDraft& draft, int64_t ranks, Problems& problems
       {kTrain, draft.train_batch_size}, {kMicro, draft.micro_batch_size}, {kAccumulation, draft.accumulation}};
   const int64_t resolved[] = {batch.train_batch_size, batch.micro_batch_size, batch.accumulation};
   for (int i = 0; i < 3; ++i) {
-    if (!given[i].second) draft.spec.notes.push_back(std::string(given[i].first) + " is " + Text(resolved[i]) + ".");
+    if (given[i].second) continue;
+    const bool written = std::count(draft.auto_batch.begin(), draft.auto_batch.end(), given[i].first) > 0;
+    draft.spec.notes.push_back(std::string(given[i].first) + (written ? ": auto is " : " is ") + Text(resolved[i]) +
+                               ".");
   }
 }
 

@@ -29,7 +29,7 @@ struct DeepSpeedDraft {
   std::optional<int64_t> steps_per_print;
   std::optional<int64_t> sequence_parallel_size, autotp_size, tp_size, pipeline_stages, vocabulary_size;
   bool fp16 = false, bf16 = false;
-  bool auto_batch = false;                ///< a batch size is "auto"
+  std::vector<std::string> auto_batch;    ///< batch sizes that are "auto": paths with `deepspeed.`
   bool zero_switch = false;               ///< `zero_optimization: true`, the oldest spelling of stage 1
   std::optional<int64_t> allgather_size;  ///< of use with zero_switch only
   /// Keys whose "auto" follows from the model's width and from the ZeRO stage, as Hugging Face's trainer has it.

@@ -49,11 +49,13 @@ std::string FormerKey(const std::string& path) {
       {"compile.disable", "nothing is compiled at run time: the plan does what compilation would do"},
       {"compile.backend", "nothing is compiled at run time: the plan does what compilation would do"},
       {"compile.kwargs", "nothing is compiled at run time: the plan does what compilation would do"},
-      {"fp16.type", "DeeperSpeed's; bf16.enabled or fp16.enabled choose the precision"},
+      {"fp16.type", "it is GPT-NeoX's; bf16.enabled or fp16.enabled choose the precision"},
+      {"fp16.fp16", "it is GPT-NeoX's; fp16.enabled says it"},
+      {"bf16.bf16", "it is GPT-NeoX's; bf16.enabled says it"},
       {"fp32_allreduce", "gradients are always reduced in fp32"},
   };
   for (const auto& [key, meant] : former) {
-    if (path == key) return std::string("refused: DeepSpeed 0.19 has no such key any more; ") + meant + "; remove it";
+    if (path == key) return std::string("refused: DeepSpeed 0.19 has no such key; ") + meant + "; remove it";
   }
   return "";
 }
@@ -113,6 +115,7 @@ void DeepSpeedReader::ReadInside(const std::string& path, const std::string& sho
 
 void DeepSpeedReader::ReadZeroSwitch(const std::string& shown, const Value& value) {
   try {
+    if (IsNumber(value.text)) throw ValueError(value, "a section is wanted; write {\"stage\": " + value.text + "}");
     draft_.zero_switch = AsBool(value);
     draft_.spec.zero.stage = draft_.zero_switch ? 1 : 0;
     Note(shown + ": another spelling, read as deepspeed.zero_optimization.stage: " +
@@ -167,7 +170,7 @@ void DeepSpeedReader::ReadAuto(const DeepSpeedKey& key, const std::string& shown
   const bool batch = key.path == "train_batch_size" || key.path == "train_micro_batch_size_per_gpu" ||
                      key.path == "gradient_accumulation_steps";
   if (batch) {
-    draft_.auto_batch = true;  // told when it is resolved
+    draft_.auto_batch.push_back("deepspeed." + key.path);  // told when it is resolved
   } else if (of_width) {
     draft_.autos_of_width.push_back(key.path);
   } else if (key.idle.empty() && key.fallback == "null" && key.kind == DeepSpeedClass::by_construction) {

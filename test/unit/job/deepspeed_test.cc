@@ -167,6 +167,10 @@ TEST_CASE("unknown, duplicate and double-spelt keys") {
   CHECK(Has(Failure("bf16: {enabled: true}, fp16: {enabled: true}"), "enable one of them"));
   CHECK(Has(Failure("bf16: {enabled: true}, bf16: {enabled: true}"), "duplicate key"));
   CHECK(Has(Failure("zero_optimization: [1]"), "a section is wanted"));
+  CHECK(Has(Failure("zero_optimization: 2"),
+            "deepspeed.zero_optimization: 2: a section is wanted; write {\"stage\": 2}"));
+  CHECK(Has(Failure("fp16: {type: bfloat16}"),
+            "deepspeed.fp16.type: refused: DeepSpeed 0.19 has no such key; it is GPT"));
   CHECK(Has(Failure("zero_optimization: {stage: 2.5}"), "a fraction"));
   CHECK(Has(Failure("gradient_clipping: -1"), "too small"));
   CHECK(Has(SpecFailure(Job("5")), "job.yaml:5:12: deepspeed: 5: "));
