@@ -34,10 +34,11 @@ std::vector<std::string> NamesIn(const std::string& prefix) {
 /// The path that `name` in the section `prefix` means in the table.
 std::string Canonical(const std::string& prefix, const std::string& name) {
   const std::string path = prefix + name;
+  const bool plain = name.find_first_of(".*[") == std::string::npos;  // as all names of the table are
   for (const auto& [spelling, meant] : DeepSpeedRenames()) {
-    if (spelling == path) return meant;
+    if (plain && spelling == path) return meant;
   }
-  if (FindDeepSpeedKey(path) != nullptr || HasKeysBelow(path + ".")) return path;
+  if (plain && (FindDeepSpeedKey(path) != nullptr || HasKeysBelow(path + "."))) return path;
   const std::string wild = prefix + "*";
   return FindDeepSpeedKey(wild) != nullptr || HasKeysBelow(wild + ".") ? wild : path;
 }
@@ -83,6 +84,10 @@ void DeepSpeedReader::ReadField(const std::string& prefix, const std::string& sh
                                 const Value& value) {
   const std::string path = Canonical(prefix, name);
   const std::string here = shown + name;
+  if (name.find_first_of(".*[") != std::string::npos && path == prefix + name) {
+    return problems_.AddKey(here, value,
+                            "unknown key; a key in a section is written inside it, {\"SECTION\": {\"KEY\": ...}}");
+  }
   if (path.find_first_of("*[") == std::string::npos) {
     if (!seen_.insert(path).second) {
       return problems_.AddKey(here, value,

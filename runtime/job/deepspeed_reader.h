@@ -28,7 +28,7 @@ class DeepSpeedReader {
   void ReadAuto(const DeepSpeedKey& key, const std::string& shown);
   void Accept(const DeepSpeedKey& key, const std::string& shown, const Value& value);
   void NoteIdle();
-  void Note(const std::string& text) { draft_.spec.notes.push_back(text); }
+  void Note(const std::string& text) { draft_.spec.notes.push_back(OneLine(text)); }
 
   DeepSpeedDraft& draft_;
   Problems& problems_;

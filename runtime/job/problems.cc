@@ -17,16 +17,23 @@ const Value* FindPath(const Value& root, const std::string& path) {
   return at;
 }
 
+std::string OneLine(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  }
+  return text;
+}
+
 void Problems::Add(const std::string& key, const ValueError& error) {
   bad_.insert(key);
-  lines_.push_back(error.where().str() + ": " + key + ": " + error.shown() + ": " + error.reason());
+  AddLine(error.where().str() + ": " + key + ": " + error.shown() + ": " + error.reason());
 }
 
 void Problems::Add(const std::string& key, const std::string& reason) {
   bad_.insert(key);
-  if (root_ == nullptr) return lines_.push_back(key + ": " + reason);
+  if (root_ == nullptr) return AddLine(key + ": " + reason);
   if (const Value* value = FindPath(*root_, key)) {
-    return lines_.push_back(value->where.str() + ": " + key + ": " + Describe(*value) + ": " + reason);
+    return AddLine(value->where.str() + ": " + key + ": " + Describe(*value) + ": " + reason);
   }
   const Value* around = nullptr;
   for (size_t dot = key.rfind('.'); around == nullptr && dot != std::string::npos && dot > 0;
@@ -35,12 +42,12 @@ void Problems::Add(const std::string& key, const std::string& reason) {
   }
   Position where = around != nullptr ? around->key_where : root_->where;
   if (around == nullptr) where.line = where.column = 0;
-  lines_.push_back(where.str() + ": " + key + ": " + reason);
+  AddLine(where.str() + ": " + key + ": " + reason);
 }
 
 void Problems::AddKey(const std::string& key, const Value& value, const std::string& reason) {
   bad_.insert(key);
-  lines_.push_back(value.key_where.str() + ": " + key + ": " + reason);
+  AddLine(value.key_where.str() + ": " + key + ": " + reason);
 }
 
 bool Problems::Good(std::initializer_list<const char*> keys) const {

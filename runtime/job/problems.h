@@ -11,6 +11,9 @@
 
 namespace ds {
 
+/// `text` on one line: control characters, which keys may have, become blanks.
+std::string OneLine(std::string text);
+
 class Problems {
  public:
   /// `root` is the tree that is read; it gives the place of a key. Not owned; may be null.
@@ -23,7 +26,7 @@ class Problems {
   /// About the key itself, at the place of the key: "where: key: reason".
   void AddKey(const std::string& key, const Value& value, const std::string& reason);
   /// A whole line.
-  void AddLine(const std::string& line) { lines_.push_back(line); }
+  void AddLine(const std::string& line) { lines_.push_back(OneLine(line)); }
 
   /// Whether nothing has been said about any of the keys: a check that builds on them makes sense.
   bool Good(std::initializer_list<const char*> keys) const;

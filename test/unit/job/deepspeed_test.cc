@@ -173,6 +173,12 @@ TEST_CASE("unknown, duplicate and double-spelt keys") {
             "deepspeed.fp16.type: refused: DeepSpeed 0.19 has no such key; it is GPT"));
   CHECK(Has(Failure("zero_optimization: {stage: 2.5}"), "a fraction"));
   CHECK(Has(Failure("gradient_clipping: -1"), "too small"));
+  CHECK(Has(Failure("zero_optimization.stage: 3"),
+            "zero_optimization.stage: unknown key; a key in a section is written"));
+  CHECK(Has(Failure("'': 3"), "deepspeed.: unknown key"));
+  const std::string control = Failure("\"a\\nb\\e[31m\": 3");
+  CHECK(Has(control, "deepspeed.a b [31m: unknown key"));
+  CHECK_FALSE(Has(control, "\n"));
   CHECK(Has(SpecFailure(Job("5")), "job.yaml:5:12: deepspeed: 5: "));
   CHECK_NOTHROW(With("_comment: x, zero_optimization: {_c: 1}, optimizer: {type: Adam, _c: 1, params: {_c: 1}}"));
 }

@@ -35,12 +35,15 @@ TEST_CASE("filters: include, exclude, num-nodes, num-gpus") {
   CHECK(Show(Include("w0@w1:0,2")) == "w0/0123 w1/02");
   CHECK(Show(Include("w1:2,0@w0:3")) == "w0/3 w1/02");  // the hostfile's order
   CHECK(Show(Include("w1:1@w1:0@w1:1")) == "w1/01");    // a host named twice adds up
+  CHECK(Show(Include("w1@w1:0")) == "w1/0123");
+  CHECK(Show(Include("w1:3,1,3,1")) == "w1/13");
   CHECK(Show(Include("W1:1")) == "w1/1");
   CHECK(Show(Include("[::1]")) == "::1/01");
   CHECK(Show(Include("[::1]:1@w0:0")) == "w0/0 ::1/1");
   CHECK(Show(Include("[0::1]:1")) == "::1/1");
   CHECK(Show(Exclude("w0")) == "w1/0123 w2/01 ::1/01");
   CHECK(Show(Exclude("w0:1@w1:0,3@w2:0,1")) == "w0/023 w1/12 ::1/01");  // a host without slots is dropped
+  CHECK(Show(Exclude("w0:0,1@w0:2,3@[::1]")) == "w1/0123 w2/01");       // named twice adds up here too
   CHECK(Show({{}, {}, 2, {}}) == "w0/0123 w1/0123");
   CHECK(Show({{}, {}, {}, 2}) == "w0/01 w1/01 w2/01 ::1/01");
   CHECK(Show({{}, {}, 2, 3}) == "w0/012 w1/012");
@@ -70,6 +73,13 @@ TEST_CASE("filters: each error names flag and column") {
       {Include(" w0"), "--include:1:  w0: ", "not a host of the hostfile"},
       {Include("::1"), "--include:1: ::1: ", "IPv6 address goes in brackets"},
       {Include("[::1"), "--include:1: [::1: ", "bracket is not closed"},
+      {Include("[::1]:"), "--include:7: ", "an empty part"},
+      {Include("[::1]:2"), "--include:7: 2: ", "not a slot of ::1"},
+      {Include("[]"), "--include:1: []: ", "a host is wanted"},
+      {Include("w0@@w1"), "--include:4: ", "an empty part"},
+      {Include("w0:,1"), "--include:4: ", "an empty part"},
+      {Exclude("w0@"), "--exclude:4: ", "an empty part"},
+      {Exclude("w0:1,"), "--exclude:6: ", "an empty part"},
       {Include("[::1]x"), "--include:6: x: ", "':' or '@' is wanted"},
       {Exclude("w9"), "--exclude:1: w9: ", "not a host of the hostfile"},
       {Exclude("w0:7"), "--exclude:4: 7: ", "not a slot of w0"},

@@ -1,5 +1,8 @@
 #include "runtime/job/hostfile.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include "runtime/base/error.h"
 #include "test/catch.h"
 
@@ -33,6 +36,7 @@ TEST_CASE("hostfile: what is read as meant") {
   CHECK(Show("\xEF\xBB\xBFw0 slots=4\n") == "w0*4");                             // byte-order mark
   CHECK(Show("# top\n\n   \n\t\nw0 slots=4   # end\n#w1 slots=2\n") == "w0*4");  // blanks and comments
   CHECK(Show("w0 slots=4#tight\n") == "w0*4");
+  CHECK(Show("\xEF\xBB\xBF# top\r\n\r\nw0 slots=4 # end\r\n  # last, no newline") == "w0*4");
   CHECK(Show("  w0\t slots=4 \n") == "w0*4");
   CHECK(Show("10.0.0.1 slots=1\n") == "10.0.0.1*1");
   CHECK(Show("::1 slots=1\n[fe80::2] slots=2\nfe80::3%eth0 slots=3\n") == "::1*1 fe80::2*2 fe80::3%eth0*3");
@@ -84,7 +88,10 @@ TEST_CASE("hostfile: errors name their place") {
       {"w$0 slots=1", "hosts:1:1: ", "not a host"},
       {"w\xC3\xA9 slots=1", "hosts:1:1: ", "not a host"},
       {"w0 slots=1\rw1 slots=2", "hosts:1:10: ", "ASCII digits"},
+      {"w0\vslots=1", "hosts:1:1: ", "not a host"},
+      {"w0 slots=1 \xEF\xBB\xBF", "hosts:1:12: ", "text after"},  // a mark anywhere else is text
       {"", "hosts:1:1: ", "no host"},
+      {"\xEF\xBB\xBF", "hosts:1:1: ", "no host"},
       {"# only\n\n", "hosts:1:1: ", "no host"},
   };
   for (const Case& c : cases) {
@@ -102,6 +109,25 @@ TEST_CASE("hostfile: all errors are told, one a line") {
   CHECK(failure.find("hosts:1:3: ") == 0);
   CHECK(failure.find("\nhosts:2:10: ") != std::string::npos);
   CHECK(failure.find("\nhosts:4:1: ") != std::string::npos);
+}
+
+TEST_CASE("hostfile: a byte that ends C strings ends no host") {
+  CHECK(Failure(std::string("w0\0x slots=1", 12)).find("hosts:1:1: w0?x: not a host") == 0);
+  CHECK(Failure(std::string("::1\0 slots=1", 12)).find("hosts:1:1: ::1?: not an IPv6") == 0);
+  CHECK(Failure(std::string("w0 slots=1\0", 11)).find("hosts:1:10: ") == 0);
+}
+
+TEST_CASE("hostfile: a folder is no hostfile; errors of a file name its path") {
+  CHECK_THROWS_AS(LoadHostfile("/tmp"), UsageError);
+  const std::string path = std::filesystem::temp_directory_path() / "ds-hostfile-test";
+  std::ofstream(path) << "w0 slots=1\nw1 slots=none\n";
+  try {
+    LoadHostfile(path);
+    FAIL("accepted");
+  } catch (const UsageError& error) {
+    CHECK(std::string(error.what()).find(path + ":2:10: slots=none: ") == 0);
+  }
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("hostfile: a file that does not exist is the user's error") {
