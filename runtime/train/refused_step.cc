@@ -48,8 +48,9 @@ void Trainer::OnRefused(const StepInputs& inputs, const StepSums& sums) {
   const std::string last = "Parameters are as step " + std::to_string(state_.step) + " left them";
   if (spec_.training.on_nan == OnNan::stop)
     End("not_finite", found.rank,
-        message + "; training.on_nan is stop. " + last +
-            "; the last checkpoint is good. Lower the learning rate or clip gradients, or set training.on_nan=skip");
+        message + "; training.on_nan is stop. " + last + "; the last checkpoint is good. " +
+            (found.again ? "Lower the learning rate or clip gradients, or set training.on_nan=skip"
+                         : "Check that machine, and go on from the checkpoint"));
   if (found.in_parameter)
     End("not_finite", found.rank,
         message + "; skipping steps (training.on_nan: skip) cannot mend a parameter. Resume from the last checkpoint");
@@ -147,6 +148,7 @@ Trainer::Diagnosis Trainer::NotReproduced(int64_t step, const StepSums& sums, co
     where = "the gradient of " + layout_.units[sums.bad_unit].name + ", in the part that rank " +
             std::to_string(sums.bad_rank) + " sums up over the ranks";
   }
+  diagnosis.again = false;
   diagnosis.text = "numbers were not finite, but are when the same step is computed again (" + where +
                    "): suspect the memory or processor of rank " + std::to_string(diagnosis.rank);
   EventOf(diagnosis.rank, "hardware_suspected", StepText(step) + diagnosis.text);

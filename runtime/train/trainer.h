@@ -52,6 +52,7 @@ class Trainer {
     std::string text;
     int rank = -1;
     bool in_parameter = false;
+    bool again = true;  ///< it is there each time that the step is computed
   };
   /// After a refused step: goes on, or throws what ends the job. Collective.
   void OnRefused(const StepInputs& inputs, const StepSums& sums);

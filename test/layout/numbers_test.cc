@@ -181,6 +181,17 @@ TEST_CASE("numbers that are finite when the step is computed again are a suspici
   }
 }
 
+TEST_CASE("a machine that is suspected ends a job that stops, with advice of its own") {
+  const Failpoints failpoints("step:2/BackwardInput layer1.mlp mb0,rank=1,hit=1,inf");
+  const RunOutcome run = Run(ShortSpec(3), RunOptions{.ranks = 2});
+  REQUIRE(run.numerical);
+  CHECK(run.numerical->first == "not_finite");
+  CHECK(Contains(run.error, "step 2: numbers were not finite, but are when"));
+  CHECK(Contains(run.error, "Check that machine"));
+  CHECK(run.failed_ranks == 2);
+  CHECK(Count(run, "hardware_suspected") == 1);
+}
+
 TEST_CASE("a watched step finds nothing where nothing is wrong, in memory full of NaN") {
   struct Layout {
     int stage;
