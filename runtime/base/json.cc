@@ -2,6 +2,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_field.h"
+#include "runtime/base/key_index.h"
 #include "runtime/base/text.h"
 
 namespace ds {
@@ -137,6 +138,7 @@ class Parser {
   Value ReadValue(int depth) {
     Value value;
     value.where = at_;
+    if (++values_ > options_.max_values) Fail("more than " + std::to_string(options_.max_values) + " values");
     CheckDepth(depth);
     switch (Peek()) {
       case '{':
@@ -220,7 +222,7 @@ class Parser {
     if (Peek() != '"') Fail("a key in double quotes is wanted, not " + Here());
     std::string key = ReadString();
     SkipSpace();
-    if (Peek() != ':') Fail("':' is wanted after the key \"" + key + "\", not " + Here());
+    if (Peek() != ':') Fail("':' is wanted after the key \"" + Shown(key) + "\", not " + Here());
     Take();
     SkipSpace();
     return key;
@@ -229,18 +231,19 @@ class Parser {
   void ReadObject(Value& object, int depth) {
     object.kind = Value::Kind::map;
     if (OpensEmpty('}')) return;
+    KeyIndex keys;
     do {
       const Position key_where = at_;
       std::string key = ReadKey(object.where);
       Value value = ReadValue(depth + 1);
       value.key_where = key_where;
-      Insert(object, std::move(key), std::move(value));
+      Insert(object, keys, std::move(key), std::move(value));
     } while (More('}', "object", object.where));
   }
 
-  void Insert(Value& object, std::string key, Value value) {
-    if (const Value* first = object.Find(key)) {
-      const std::string message = value.key_where.str() + ": " + key + ": duplicate key; the first is at " +
+  void Insert(Value& object, KeyIndex& keys, std::string key, Value value) {
+    if (const Value* first = keys.Find(object, key)) {
+      const std::string message = value.key_where.str() + ": " + Shown(key) + ": duplicate key; the first is at " +
                                   first->key_where.str() + ", remove one";
       if (duplicates_ == nullptr) throw UsageError(message);
       duplicates_->push_back(message);
@@ -410,7 +413,7 @@ class Parser {
   std::string_view text_;
   JsonOptions options_;
   std::vector<std::string>* duplicates_;
-  size_t next_ = 0;
+  size_t next_ = 0, values_ = 0;
   Position at_;
 };
 

@@ -13,7 +13,8 @@ namespace ds {
 struct JsonOptions {
   /// As DeepSpeed's HJSON files have them: comments (`//`, `#`, `/* */`), a trailing comma in lists and objects.
   bool lenient = false;
-  int max_depth = 100;  ///< of nested lists and objects
+  int max_depth = 100;           ///< of nested lists and objects
+  size_t max_values = SIZE_MAX;  ///< in all: a value takes some 300 bytes of memory for two of text
 };
 
 /// Reads one JSON text (RFC 8259; UTF-8; a byte-order mark is skipped). Strings become quoted scalars; numbers and

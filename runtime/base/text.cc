@@ -59,6 +59,15 @@ std::string RepairUtf8(std::string_view text) {
   return out;
 }
 
+std::string Shown(std::string_view text, size_t most) {
+  std::string out = RepairUtf8(text.substr(0, most));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  if (text.size() > most) out += "...";
+  return out;
+}
+
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;

@@ -19,6 +19,9 @@ void AppendUtf8(std::string& out, char32_t code);
 /// `text` with each malformed byte replaced by U+FFFD.
 std::string RepairUtf8(std::string_view text);
 
+/// `text` as one line of a message shows it: well-formed UTF-8, '?' for control characters, "..." beyond `most` bytes.
+std::string Shown(std::string_view text, size_t most = 80);
+
 /// Fewest insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`
 /// (optimal string alignment distance).
 size_t EditDistance(std::string_view a, std::string_view b);

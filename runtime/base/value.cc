@@ -9,6 +9,13 @@ std::string Position::str() const {
   return out;
 }
 
+Value::Value() = default;
+Value::~Value() = default;
+Value::Value(const Value&) = default;
+Value::Value(Value&&) noexcept = default;
+Value& Value::operator=(const Value&) = default;
+Value& Value::operator=(Value&&) noexcept = default;
+
 const Value* Value::Find(const std::string& key) const {
   for (const auto& [name, value] : fields) {
     if (name == key) return &value;

@@ -13,6 +13,8 @@ namespace {
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // the reference implementation's bound
 
+constexpr size_t kMaxValues = 4'000'000;  // of its JSON: some 400,000 tensors
+
 /// Bytes of an element of any dtype that the format knows; 0: unknown.
 int64_t ElementBytes(const std::string& dtype) {
   static const std::map<std::string, int64_t> sizes{{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
@@ -108,7 +110,9 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : map_(path)
   std::vector<Placed> places;
   try {
     if (!header.starts_with('{')) throw RuntimeError("its header does not begin with `{`");
-    Value root = ParseJson(header, "header");
+    JsonOptions options;
+    options.max_values = kMaxValues;
+    Value root = ParseJson(header, "header", options);
     for (const auto& [name, value] : root.fields) {
       if (name == "__metadata__") {
         if (value.kind != Value::Kind::map) throw RuntimeError("its __metadata__ is not an object");

@@ -38,7 +38,7 @@ std::string TextOf(std::string_view line, const std::string& field, const std::s
   if (!found.object) throw UsageError(place + ": not an object; each line is {\"" + field + "\": ...}");
   if (found.depth < 0)
     throw UsageError(place + ": no field `" + field + "`; it has " +
-                     (found.names.empty() ? "none" : Join(found.names, ", ")));
+                     (found.names.empty() ? "none" : Shown(Join(found.names, ", "), 400)));
   if (!found.string) throw UsageError(place + ": field `" + field + "` is not a string");
   return std::move(found.text);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
 
 #include "runtime/base/error.h"
@@ -16,7 +17,9 @@ using Selection = std::vector<std::set<int>>;
 class FilterReader {
  public:
   FilterReader(std::string flag, const std::string& text, const std::vector<HostSlots>& hosts)
-      : flag_(std::move(flag)), text_(text), hosts_(hosts), selection_(hosts.size()) {}
+      : flag_(std::move(flag)), text_(text), hosts_(hosts), selection_(hosts.size()) {
+    for (size_t i = 0; i < hosts_.size(); ++i) by_name_.emplace(CanonicalHost(hosts_[i].host), i);
+  }
 
   Selection Read() {
     size_t start = 0;
@@ -30,8 +33,7 @@ class FilterReader {
 
  private:
   [[noreturn]] void Fail(size_t at, const std::string& what, const std::string& reason) const {
-    throw UsageError(flag_ + ":" + std::to_string(at + 1) + ": " + (what.empty() ? "" : RepairUtf8(what) + ": ") +
-                     reason);
+    throw UsageError(flag_ + ":" + std::to_string(at + 1) + ": " + (what.empty() ? "" : Shown(what) + ": ") + reason);
   }
 
   /// NAME or NAME:SLOT,... in text_[start, end).
@@ -49,7 +51,8 @@ class FilterReader {
     }
     const size_t host = FindHost(start, end, name);
     if (colon >= end) {
-      selection_[host].insert(hosts_[host].slots.begin(), hosts_[host].slots.end());
+      if (selection_[host].size() < hosts_[host].slots.size())
+        selection_[host].insert(hosts_[host].slots.begin(), hosts_[host].slots.end());
     } else {
       ReadSlots(host, colon + 1, end);
     }
@@ -58,11 +61,9 @@ class FilterReader {
   size_t FindHost(size_t start, size_t end, const std::string& name) const {
     if (name.empty())
       Fail(start, text_.substr(start, end - start), "a host is wanted; an IPv6 address goes in brackets");
+    if (const auto found = by_name_.find(CanonicalHost(name)); found != by_name_.end()) return found->second;
     std::vector<std::string> known;
-    for (size_t i = 0; i < hosts_.size(); ++i) {
-      if (CanonicalHost(hosts_[i].host) == CanonicalHost(name)) return i;
-      known.push_back(hosts_[i].host);
-    }
+    for (const HostSlots& host : hosts_) known.push_back(host.host);
     Fail(start, name, "not a host of the hostfile; the nearest is " + Bracketed(Nearest(name, known)));
   }
 
@@ -90,6 +91,7 @@ class FilterReader {
   std::string flag_;
   const std::string& text_;
   const std::vector<HostSlots>& hosts_;
+  std::map<std::string, size_t> by_name_;  // canonical names
   Selection selection_;
 };
 
@@ -143,7 +145,7 @@ std::vector<HostSlots> ApplyFilters(std::vector<HostSlots> hosts, const HostFilt
   if (filter.exclude) {
     const Selection dropped = FilterReader("--exclude", *filter.exclude, hosts).Read();
     hosts = KeepSlots(std::move(hosts), [&](size_t host, int slot) { return dropped[host].count(slot) == 0; });
-    if (hosts.empty()) throw UsageError("--exclude: " + *filter.exclude + ": nothing is left; exclude less");
+    if (hosts.empty()) throw UsageError("--exclude: " + Shown(*filter.exclude) + ": nothing is left; exclude less");
     return hosts;
   }
   if (filter.num_nodes) hosts = FirstHosts(std::move(hosts), *filter.num_nodes);

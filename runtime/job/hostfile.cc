@@ -16,6 +16,8 @@ namespace ds {
 namespace {
 
 constexpr int kMostSlots = 65536;
+constexpr size_t kMostSlotsInAll = 1 << 20;
+constexpr size_t kMostErrors = 100;
 constexpr std::string_view kSlots = "slots=";
 
 bool IsIpv4(const std::string& text) {
@@ -38,14 +40,6 @@ bool IsWord(std::string_view text, std::string_view also) {
     if (!alphanumeric && also.find(c) == std::string_view::npos) return false;
   }
   return true;
-}
-
-std::string Shown(std::string_view token) {
-  std::string text = RepairUtf8(token.substr(0, 80));
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  }
-  return text;
 }
 
 /// A run of text without blanks, and the column where it starts.
@@ -71,7 +65,7 @@ class Reader {
 
   std::vector<HostSlots> Read(std::string_view text) {
     if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
-    while (!text.empty()) {
+    while (!text.empty() && errors_.size() < kMostErrors) {
       ++at_.line;
       const size_t end = std::min(text.find('\n'), text.size());
       ReadLine(text.substr(0, end));
@@ -162,6 +156,9 @@ class Reader {
     const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), slots);
     if (result.ec != std::errc() || slots > kMostSlots) return complain("too large");
     if (slots == 0) return complain("a host without slots; remove the line");
+    if (static_cast<size_t>(slots) > kMostSlotsInAll - slots_in_all_)
+      return Complain(column, "slots=" + Shown(digits) + ": more than 1048576 slots in all; use fewer hosts or slots");
+    slots_in_all_ += static_cast<size_t>(slots);
     out.slots.resize(static_cast<size_t>(slots));
     std::iota(out.slots.begin(), out.slots.end(), 0);
   }
@@ -180,6 +177,7 @@ class Reader {
   Position at_;
   std::vector<HostSlots> hosts_;
   std::vector<std::string> errors_;
+  size_t slots_in_all_ = 0;
   std::map<std::string, Position> seen_;
 };
 

@@ -24,8 +24,9 @@ struct HostSlots {
 };
 
 /// Reads hostfile text; `name` stands for the file in messages. Throws UsageError "name:line:column: reason; what to
-/// do", one line for each error found: other text, slots= absent or not a number from 1 to 65536, the same host twice
-/// (compared as written, without regard to case or `user@`), a host that begins with '-', no host at all.
+/// do", one line for each error found, up to 100: other text, slots= absent or not a number from 1 to 65536, more than
+/// 2^20 slots in all, the same host twice (compared as written, without regard to case or `user@`), a host that begins
+/// with '-', no host at all.
 std::vector<HostSlots> ParseHostfile(const std::string& text, const std::string& name);
 
 /// The same from a file. Throws UsageError where it cannot be read.

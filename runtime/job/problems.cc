@@ -5,6 +5,11 @@
 #include "runtime/base/text.h"
 
 namespace ds {
+namespace {
+
+constexpr size_t kMostLines = 100;  // nobody reads more, and unknown keys each cost a search for the nearest
+
+}  // namespace
 
 const Value* FindPath(const Value& root, const std::string& path) {
   const Value* at = &root;
@@ -48,6 +53,14 @@ void Problems::Add(const std::string& key, const std::string& reason) {
 void Problems::AddKey(const std::string& key, const Value& value, const std::string& reason) {
   bad_.insert(key);
   AddLine(value.key_where.str() + ": " + key + ": " + reason);
+}
+
+void Problems::AddLine(const std::string& line) {
+  lines_.push_back(OneLine(line));
+  if (lines_.size() < kMostLines) return;
+  const std::string file = root_ != nullptr ? root_->where.file + ": " : "";
+  lines_.push_back(file + "these are the first " + std::to_string(kMostLines) + " problems; mend them and try again");
+  ThrowIfAny();
 }
 
 bool Problems::Good(std::initializer_list<const char*> keys) const {

@@ -19,14 +19,14 @@ class Problems {
   /// `root` is the tree that is read; it gives the place of a key. Not owned; may be null.
   explicit Problems(const Value* root) : root_(root) {}
 
-  /// "where: key: value: reason".
+  /// "where: key: value: reason". This one and those below throw as ThrowIfAny does once there are 100 problems.
   void Add(const std::string& key, const ValueError& error);
   /// The same about the value of `key` as it stands in the tree; where it is absent, at the nearest section around it.
   void Add(const std::string& key, const std::string& reason);
   /// About the key itself, at the place of the key: "where: key: reason".
   void AddKey(const std::string& key, const Value& value, const std::string& reason);
   /// A whole line.
-  void AddLine(const std::string& line) { lines_.push_back(OneLine(line)); }
+  void AddLine(const std::string& line);
 
   /// Whether nothing has been said about any of the keys: a check that builds on them makes sense.
   bool Good(std::initializer_list<const char*> keys) const;

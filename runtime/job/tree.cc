@@ -7,6 +7,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "runtime/base/number.h"
+#include "runtime/base/text.h"
 #include "runtime/job/foreign.h"
 #include "runtime/job/yaml.h"
 
@@ -14,6 +15,8 @@ namespace ds {
 namespace {
 
 const std::string kEnv = "launch.env.";
+constexpr size_t kMostParts = 100;                // of a key: its sections are nested so deep
+constexpr size_t kMostDeepSpeedValues = 100'000;  // as of a job file
 
 /// Replaces `deepspeed: PATH` by what the file holds.
 void LoadDeepSpeed(Value& root, const std::string& folder, std::vector<std::string>& duplicates) {
@@ -30,6 +33,7 @@ void LoadDeepSpeed(Value& root, const std::string& folder, std::vector<std::stri
   const std::string extension = std::filesystem::path(path).extension().string();
   JsonOptions lenient;
   lenient.lenient = true;
+  lenient.max_values = kMostDeepSpeedValues;
   Value loaded = extension == ".yaml" || extension == ".yml" ? ParseYaml(text, path, &duplicates)
                                                              : ParseJson(text, path, lenient, &duplicates);
   if (loaded.kind != Value::Kind::map) throw UsageError(loaded.where.str() + ": deepspeed: an object {...} is wanted");
@@ -45,7 +49,10 @@ std::vector<std::string> SplitKey(const std::string& key) {
     const bool env = key.compare(0, kEnv.size(), kEnv) == 0 && start == kEnv.size();
     const size_t end = env ? key.size() : std::min(key.find('.', start), key.size());
     parts.push_back(key.substr(start, end - start));
-    if (parts.back().empty()) throw UsageError("--set: " + key + ": an empty part in the key; write SECTION.KEY=VALUE");
+    if (parts.size() > kMostParts)
+      throw UsageError("--set: " + Shown(key) + ": sections within more than 100 sections");
+    if (parts.back().empty())
+      throw UsageError("--set: " + Shown(key) + ": an empty part in the key; write SECTION.KEY=VALUE");
     if (end == key.size()) return parts;
     start = end + 1;
   }
@@ -53,14 +60,14 @@ std::vector<std::string> SplitKey(const std::string& key) {
 
 void Apply(Value& root, const Override& change, std::vector<std::string>& duplicates) {
   const Position where{"--set", 0, 0};
-  Value value = ParseYaml(change.value, "--set " + change.key, &duplicates);
+  Value value = ParseYaml(change.value, "--set " + Shown(change.key), &duplicates);
   value.where = value.key_where = where;
   Value* at = &root;
   std::string path;
   for (const std::string& part : SplitKey(change.key)) {
     if (at->is_null()) at->kind = Value::Kind::map;
     if (at->kind != Value::Kind::map) {
-      throw UsageError("--set: " + change.key + ": " + path + " is " + Describe(*at) +
+      throw UsageError("--set: " + Shown(change.key) + ": " + Shown(path) + " is " + Describe(*at) +
                        ", not a section; set it as a whole");
     }
     path += (path.empty() ? "" : ".") + part;

@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
+#include "runtime/base/key_index.h"
 #include "runtime/base/number.h"
 #include "runtime/base/text.h"
 
@@ -19,6 +20,7 @@ namespace {
 
 constexpr size_t kMaxDepth = 100;
 constexpr size_t kMaxNodes = 100'000;
+constexpr size_t kMaxCopiedBytes = 16 << 20;
 const std::string kTagPrefix = "tag:yaml.org,2002:";
 
 [[noreturn]] void Fail(const Position& where, const std::string& reason) {
@@ -45,11 +47,25 @@ void CheckText(std::string_view text, const std::string& name) {
   }
 }
 
-size_t CountNodes(const Value& value) {
-  size_t count = 1;
-  for (const Value& item : value.items) count += CountNodes(item);
-  for (const auto& field : value.fields) count += CountNodes(field.second);
-  return count;
+/// What a copy of a value costs.
+struct Weight {
+  size_t nodes = 0, bytes = 0, depth = 0;  ///< bytes: of text; depth: 1 for a scalar
+};
+
+Weight Weigh(const Value& value) {
+  Weight out{1, value.text.size(), 0};
+  const auto add = [&](const Weight& part) {
+    out.nodes += part.nodes;
+    out.bytes += part.bytes;
+    out.depth = std::max(out.depth, part.depth);
+  };
+  for (const Value& item : value.items) add(Weigh(item));
+  for (const auto& [key, field] : value.fields) {
+    out.bytes += key.size();
+    add(Weigh(field));
+  }
+  ++out.depth;
+  return out;
 }
 
 /// Builds a Value from yaml-cpp's events.
@@ -88,9 +104,8 @@ class Builder : public YAML::EventHandler {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) Fail(At(mark), "an alias inside of what it names; write the value out");
     if (WantsKey()) Fail(At(mark), "an alias as a key; write the key out");
-    Count(mark, CountNodes(found->second));
-    Value copy = found->second;
-    Attach(std::move(copy));
+    CountCopy(At(mark), found->second);
+    Attach(found->second);
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -111,15 +126,31 @@ class Builder : public YAML::EventHandler {
     YAML::anchor_t anchor = 0;
     std::optional<std::string> key;  ///< of a map: the key whose value comes next
     Position key_where;
+    KeyIndex keys;
   };
 
   bool WantsKey() const {
     return !frames_.empty() && frames_.back().value.kind == Value::Kind::map && !frames_.back().key;
   }
 
-  void Count(const YAML::Mark& mark, size_t nodes) {
+  void Count(const Position& where, size_t nodes) {
     nodes_ += nodes;
-    if (nodes_ > kMaxNodes) Fail(At(mark), "more than 100000 values, aliases counted; no job spec is that large");
+    if (nodes_ > kMaxNodes) Fail(where, "more than 100000 values, aliases counted; no job spec is that large");
+  }
+
+  /// Before `value` is copied, for an anchor or an alias: a short text must not grow without bound.
+  void CountCopy(const Position& where, const Value& value) {
+    const Weight weight = Weigh(value);
+    Count(where, weight.nodes);
+    copied_bytes_ += weight.bytes;
+    if (copied_bytes_ > kMaxCopiedBytes) Fail(where, "anchors and aliases repeat more than 16 MiB of text");
+    if (frames_.size() + weight.depth > kMaxDepth + 1) Fail(where, "nested deeper than 100 levels, aliases counted");
+  }
+
+  void Keep(YAML::anchor_t anchor, const Value& value) {
+    if (anchor == 0) return;
+    CountCopy(value.where, value);
+    anchors_[anchor] = value;
   }
 
   /// The name after "!!"; an unknown tag is an error.
@@ -130,7 +161,7 @@ class Builder : public YAML::EventHandler {
   }
 
   void Leaf(Value::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& text, bool quoted) {
-    Count(mark, 1);
+    Count(At(mark), 1);
     if (WantsKey()) {
       if (kind == Value::Kind::null) Fail(At(mark), "an empty key; write KEY: VALUE");
       if (text == "<<" && !quoted) Fail(At(mark), "merge keys (<<) are not read; write the keys out");
@@ -143,13 +174,13 @@ class Builder : public YAML::EventHandler {
     value.where = At(mark);
     value.text = text;
     value.quoted = quoted;
-    if (anchor != 0) anchors_[anchor] = value;
+    Keep(anchor, value);
     Attach(std::move(value));
   }
 
   void Push(Value::Kind kind, const std::string& kind_tag, const YAML::Mark& mark, const std::string& tag,
             YAML::anchor_t anchor) {
-    Count(mark, 1);
+    Count(At(mark), 1);
     if (WantsKey()) Fail(At(mark), "a list or map as a key; keys are plain text");
     if (frames_.size() >= kMaxDepth) Fail(At(mark), "nested deeper than 100 levels");
     if (!tag.empty() && tag != "?" && tag != "!" && CheckTag(mark, tag) != kind_tag) {
@@ -165,7 +196,7 @@ class Builder : public YAML::EventHandler {
   void Pop() {
     Frame frame = std::move(frames_.back());
     frames_.pop_back();
-    if (frame.anchor != 0) anchors_[frame.anchor] = frame.value;
+    Keep(frame.anchor, frame.value);
     Attach(std::move(frame.value));
   }
 
@@ -183,8 +214,8 @@ class Builder : public YAML::EventHandler {
     const std::string key = *parent.key;
     parent.key.reset();
     value.key_where = parent.key_where;
-    if (const Value* first = parent.value.Find(key)) {
-      const std::string message = value.key_where.str() + ": " + key + ": duplicate key; the first is at " +
+    if (const Value* first = parent.keys.Find(parent.value, key)) {
+      const std::string message = value.key_where.str() + ": " + Shown(key) + ": duplicate key; the first is at " +
                                   first->key_where.str() + ", remove one";
       if (duplicates_ == nullptr) throw UsageError(message);
       duplicates_->push_back(message);
@@ -196,7 +227,7 @@ class Builder : public YAML::EventHandler {
   std::string name_;
   std::vector<std::string>* duplicates_;
   int documents_ = 0;
-  size_t nodes_ = 0;
+  size_t nodes_ = 0, copied_bytes_ = 0;
   std::vector<Frame> frames_;
   std::map<YAML::anchor_t, Value> anchors_;
 };

@@ -55,6 +55,12 @@ class Object {
     if (value < 0) throw RuntimeError(place_ + ": `" + key + "` is negative: " + std::to_string(value));
     return value;
   }
+  int Int(const char* key) const {
+    int64_t value = Count(key);
+    if (value > std::numeric_limits<int>::max())
+      throw RuntimeError(place_ + ": `" + key + "` is impossible: " + std::to_string(value));
+    return static_cast<int>(value);
+  }
   const std::string& Text(const char* key) const { return AsString(At(key)); }
 
  private:
@@ -85,9 +91,9 @@ TrainingState ReadTraining(const Object& object) {
   state.optimizer_steps = object.Count("optimizer_steps");
   state.loss_scale = ReadDouble(object.At("loss_scale"));
   state.good_steps = object.Count("good_steps");
-  state.hysteresis_left = static_cast<int>(object.Integer("hysteresis_left"));
+  state.hysteresis_left = object.Int("hysteresis_left");
   state.seed = AsUnsigned(object.At("seed"));
-  state.data_width = static_cast<int>(object.Count("data_width"));
+  state.data_width = object.Int("data_width");
   state.final_loss = ReadDouble(object.At("final_loss"));
   return state;
 }
@@ -130,7 +136,7 @@ Manifest ReadFields(const Value& root) {
     throw RuntimeError("its version is " + object.Text("version") + "; this program reads version " +
                        std::to_string(kManifestVersion));
   manifest.written_ns = object.Count("written_ns");
-  manifest.ranks = static_cast<int>(object.Count("ranks"));
+  manifest.ranks = object.Int("ranks");
   manifest.training = ReadTraining(Object(object.At("training"), "`training`"));
   manifest.training.job_yaml = object.Text("job");
   for (const Value& item : object.List("files")) {

@@ -155,5 +155,19 @@ TEST_CASE("the writer punctuates and escapes") {
   CHECK(back.Find("name")->text == "a\"b\\\n\x01\xEF\xBF\xBD");
 }
 
+TEST_CASE("JSON: a duplicate among many keys is found; values can be limited") {
+  std::string many = "{";
+  for (int i = 0; i < 5000; ++i) many += "\"k" + std::to_string(i) + "\": 1,";
+  CHECK(ParseJson(many + "\"k\": 2}", "f").fields.size() == 5001);
+  const std::string message = Failure(many + "\"k77\": 2}");
+  CHECK(message.find("k77: duplicate key; the first is at f.json:1:") != std::string::npos);
+  CHECK(Failure("{\"a\\nb\": 1, \"a\\nb\": 2}").find("a?b: duplicate key") != std::string::npos);
+
+  JsonOptions few;
+  few.max_values = 4;
+  CHECK(ParseJson("[1, 2, 3]", "f", few).items.size() == 3);
+  CHECK(Contains(Failure("[1, 2, 3, 4]", few), "more than 4 values"));
+}
+
 }  // namespace
 }  // namespace ds

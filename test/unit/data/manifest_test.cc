@@ -87,6 +87,8 @@ TEST_CASE("a manifest of another version or format says so") {
   CHECK(Contains(error("\"step\"", "\"stop\""), "lacks `step`"));
   CHECK(Contains(error("\"step\":12", "\"step\":-1"), "negative"));
   CHECK(Contains(error("\"step\":12", "\"step\":\"x\""), "m:1:"));
+  CHECK(Contains(error("\"ranks\":", "\"ranks\":4294967297,\"_\":"), "`ranks` is impossible: 4294967297"));
+  CHECK(Contains(error("\"data_width\":", "\"data_width\":4294967297,\"_\":"), "`data_width` is impossible"));
   CHECK(Contains(error("rank-0.safetensors\",\"bytes\"", "../x\",\"bytes\""), "not a name of a file"));
   CHECK(Contains(error("\"moment1\"", "\"moment9\""), "moment9"));
   CHECK(Contains(error("[2,3]", "[2,0]"), "impossible shape"));

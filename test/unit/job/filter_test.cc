@@ -102,5 +102,14 @@ TEST_CASE("filters: each error names flag and column") {
   }
 }
 
+TEST_CASE("filters: one host named many times is itself") {
+  const auto hosts = ParseHostfile("w0 slots=65536\nw1 slots=1\n", "hosts");
+  std::string many = "w0";
+  for (int i = 0; i < 20'000; ++i) many += "@w0";
+  const auto left = ApplyFilters(hosts, Include(many));
+  REQUIRE(left.size() == 1);
+  CHECK(left[0] == hosts[0]);
+}
+
 }  // namespace
 }  // namespace ds

@@ -1,5 +1,6 @@
 #include "runtime/job/hostfile.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -150,6 +151,17 @@ TEST_CASE("loopback hosts") {
     CAPTURE(host);
     CHECK_FALSE(IsLoopback(host));
   }
+}
+
+TEST_CASE("hostfile: a short file does not ask for much memory, nor tell of endless errors") {
+  std::string hosts, wrong;
+  for (int i = 0; i < 16; ++i) hosts += "h" + std::to_string(i) + " slots=65536\n";
+  CHECK(ParseHostfile(hosts, "hosts").size() == 16);
+  CHECK(Failure(hosts + "last slots=1\n") ==
+        "hosts:17:12: slots=1: more than 1048576 slots in all; use fewer hosts or slots");
+  for (int i = 0; i < 1000; ++i) wrong += "x\n";
+  const std::string message = Failure(wrong);
+  CHECK(std::count(message.begin(), message.end(), '\n') == 99);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "runtime/job/job_spec.h"
 
+#include <algorithm>
+
 #include "test/catch.h"
 #include "test/unit/job/spec_helpers.h"
 
@@ -311,6 +313,21 @@ TEST_CASE("equality sees a difference anywhere") {
 
 TEST_CASE("a job file that does not exist is the user's error") {
   CHECK_THROWS_AS(LoadJobSpec("/nonexistent/job.yaml", {}, 1), UsageError);
+}
+
+TEST_CASE("--set: a key of very many parts is refused, not nested") {
+  std::string key = "a";
+  for (int i = 0; i < 60'000; ++i) key += ".a";
+  CHECK(Has(SpecFailure(TinyJob(), {{key, "1"}}), "sections within more than 100 sections"));
+}
+
+TEST_CASE("the first hundred problems are told, each on a line of its own") {
+  std::string many = "\"a\\nb\": 1\n";
+  for (int i = 0; i < 3000; ++i) many += "k" + std::to_string(i) + ": 1\n";
+  const std::string message = SpecFailure(TinyJob(many));
+  CHECK(Has(message, ": a b: unknown key"));
+  CHECK(std::count(message.begin(), message.end(), '\n') == 100);
+  CHECK(Has(message, "\njob.yaml: these are the first 100 problems; mend them and try again"));
 }
 
 }  // namespace

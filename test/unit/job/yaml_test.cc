@@ -108,5 +108,31 @@ TEST_CASE("YAML scalars read back as the same string") {
   }
 }
 
+TEST_CASE("YAML anchors and aliases do not make much of little") {
+  // 90 lists inside of one another, each kept under an anchor of its own with all that is in it.
+  std::string nested = "a: ";
+  for (int i = 0; i < 90; ++i) nested += "&a" + std::to_string(i) + " [";
+  for (int i = 0; i < 4000; ++i) nested += "x,";
+  CHECK(Failure(nested + std::string(90, ']')).find("more than 100000 values") != std::string::npos);
+
+  std::string repeated = "a: &a " + std::string(100'000, 'x') + "\nb: [";
+  for (int i = 0; i < 1000; ++i) repeated += "*a,";
+  CHECK(Failure(repeated + "]").find("repeat more than 16 MiB of text") != std::string::npos);
+
+  const std::string deep = std::string(60, '[') + "x" + std::string(60, ']');
+  const std::string deeper = std::string(60, '[') + "*a" + std::string(60, ']');
+  CHECK(Failure("a: &a " + deep + "\nb: [*a]\n") == "accepted");
+  CHECK(Failure("a: &a " + deep + "\nb: " + deeper + "\n").find("nested deeper than 100 levels, aliases counted") !=
+        std::string::npos);
+}
+
+TEST_CASE("a duplicate among many keys is found, and keys stay on their line of the message") {
+  std::string many;
+  for (int i = 0; i < 5000; ++i) many += "k" + std::to_string(i) + ": 1\n";
+  CHECK(Failure(many) == "accepted");
+  CHECK(Failure(many + "k77: 2\n") == "f.yaml:5001:1: k77: duplicate key; the first is at f.yaml:78:1, remove one");
+  CHECK(Failure("\"a\\nb\": 1\n\"a\\nb\": 2\n").find("f.yaml:2:1: a?b: duplicate key") == 0);
+}
+
 }  // namespace
 }  // namespace ds
