@@ -92,11 +92,18 @@ void ThreadGroup::Meet(int rank, int64_t number, const Call& call, const std::fu
     meetings_.erase(number);
     for (auto& waiting : waiting_) waiting.reset();
     const std::string disagreement = Disagreement(meeting->calls);
-    meeting->mismatch = !disagreement.empty();
-    if (meeting->mismatch) {
+    meeting->failed = !disagreement.empty();
+    if (meeting->failed) {
       Break(disagreement, true);
     } else {
-      prepare(*meeting);
+      try {
+        prepare(*meeting);
+      } catch (const std::exception& error) {
+        // The others wait for this rank's part, which will not come.
+        meeting->failed = true;
+        Break(Rank(rank) + " could not prepare " + call.operation.str() + ": " + error.what(), false);
+        throw;
+      }
     }
     changed_.notify_all();
   }
@@ -109,7 +116,7 @@ void ThreadGroup::Meet(int rank, int64_t number, const Call& call, const std::fu
         }
         return missing;
       });
-  if (meeting->mismatch) ThrowBroken(rank, call.operation);
+  if (meeting->failed) ThrowBroken(rank, call.operation);
 
   lock.unlock();
   std::exception_ptr failure;

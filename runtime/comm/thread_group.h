@@ -32,7 +32,7 @@ class ThreadGroup {
     std::vector<Call> calls;
     std::vector<bool> present;
     int arrived = 0, finished = 0;
-    bool mismatch = false;  ///< the ranks ask for different things
+    bool failed = false;  ///< nothing comes of it: the ranks ask for different things, or `prepare` threw
     /// Split: the group of each color, made by the rank that arrives last.
     std::map<int, std::shared_ptr<ThreadGroup>> groups;
   };
@@ -43,8 +43,9 @@ class ThreadGroup {
   int size() const { return size_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  /// Meets all ranks in the collective of this number. `prepare` runs once, in the last rank to arrive; `part` runs in
-  /// every rank, with nobody leaving before all are done.
+  /// Meets all ranks in the collective of this number. `prepare` runs once, in the last rank to arrive; what it
+  /// throws leaves that rank's call, and breaks the group. `part` runs in every rank, with nobody leaving before all
+  /// are done.
   void Meet(int rank, int64_t number, const Call& call, const std::function<void(Meeting&)>& prepare,
             const std::function<void(Meeting&)>& part);
   void Send(int rank, const Call& call);
