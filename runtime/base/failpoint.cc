@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -16,7 +17,7 @@
 namespace ds {
 namespace {
 
-enum class Effect { kill, raise, hang, nan, inf };
+enum class Effect { kill, raise, hang, nan, inf, enospc, eio };
 
 bool IsNumber(Effect effect) { return effect == Effect::nan || effect == Effect::inf; }
 
@@ -44,7 +45,7 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 
 UsageError BadEntry(const std::string& entry, const std::string& why) {
   return UsageError("DS_FAILPOINT: " + entry + ": " + why +
-                    "; want NAME[,rank=R][,attempt=A][,hit=N],kill|throw|hang|nan|inf");
+                    "; want NAME[,rank=R][,attempt=A][,hit=N],kill|throw|hang|nan|inf|enospc|eio");
 }
 
 Entry Parse(const std::string& text) {
@@ -66,6 +67,10 @@ Entry Parse(const std::string& text) {
         entry.effect = Effect::nan;
       else if (part == "inf")
         entry.effect = Effect::inf;
+      else if (part == "enospc")
+        entry.effect = Effect::enospc;
+      else if (part == "eio")
+        entry.effect = Effect::eio;
       else
         throw BadEntry(text, "unknown effect " + part);
       has_effect = true;
@@ -153,7 +158,11 @@ void SetFailpoints(const std::string& entries) {
 }
 
 void Failpoint(const std::string& name) {
-  if (!FailpointsSet()) return;
+  if (const int error = FailpointError(name)) throw SystemError("failpoint " + name, error);
+}
+
+int FailpointError(const std::string& name) {
+  if (!FailpointsSet()) return 0;
   Registry& registry = TheRegistry();
   std::unique_lock lock(registry.mutex);
   for (Entry& entry : registry.entries) {
@@ -167,10 +176,15 @@ void Failpoint(const std::string& name) {
         for (;;) ::pause();
       case Effect::raise:
         throw RuntimeError("failpoint " + name);
+      case Effect::enospc:
+        return ENOSPC;
+      case Effect::eio:
+        return EIO;
       default:
-        return;
+        return 0;
     }
   }
+  return 0;
 }
 
 std::optional<double> FailpointNumber(const std::string& name) {

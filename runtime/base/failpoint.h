@@ -6,13 +6,16 @@
 //   NAME         matched against the name passed to Failpoint; '*' stands for any run of characters
 //   hit=N        the N-th match only, counted in this process (default: the first; of nan and inf: every one)
 //   EFFECT       kill (SIGKILL to this process), throw (RuntimeError), hang (never returns),
-//                nan, inf (the result of the action gets such a number)
+//                nan, inf (the result of the action gets such a number),
+//                enospc, eio (the operation at the place fails as if the system had said so)
 //
 // Names: "step:5/BackwardWeight layer1.mlp mb0" (before an action of step 5, nan and inf after it: kind, what,
 //        micro-batch),
 //        "step:5/end" (the step is done, nothing of it is on disk),
-//        "checkpoint.shard", "checkpoint.manifest", "checkpoint.rename" (before a checkpoint's shard, manifest,
-//        commit),
+//        in the order of a checkpoint, each before what it names: "checkpoint.snapshot", "checkpoint.shard",
+//        "safetensors.write" (each block of at most 1 MiB), "safetensors.sync", "checkpoint.manifest",
+//        "checkpoint.rename", "checkpoint.latest", "checkpoint.remove" (of an old one), "checkpoint.remove.files" (it
+//        has lost its name),
 //        "convert.piece", "convert.rename" (before a conversion's piece counts, before a token file gets its name),
 //        "arena" (nan: a rank's arena starts filled with NaN, so that a read before a write shows).
 // Example: DS_FAILPOINT='step:5/BackwardWeight layer1.mlp*,rank=1,attempt=1,kill'
@@ -27,8 +30,11 @@ namespace ds {
 /// Whether any failpoint is set: callers need not build a name otherwise.
 bool FailpointsSet();
 
-/// Does what DS_FAILPOINT asks for at `name`, but for nan and inf. Thread-safe.
+/// Does what DS_FAILPOINT asks for at `name`, but for nan and inf; enospc and eio throw SystemError. Thread-safe.
 void Failpoint(const std::string& name);
+
+/// The same in front of an operation of the system: returns the errno that the operation is to fail with; 0: none.
+int FailpointError(const std::string& name);
 
 /// The number that DS_FAILPOINT wants in the result of `name`: NaN or an infinity. Thread-safe.
 std::optional<double> FailpointNumber(const std::string& name);

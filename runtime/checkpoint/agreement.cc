@@ -32,6 +32,10 @@ void TogetherOrThrow(Communicator& control, const std::string& what, const std::
     if (lengths[rank] == 0) continue;
     failure.resize(static_cast<size_t>(lengths[rank]));
     control.Broadcast(Bytes(failure), rank);
+    try {
+      control.Barrier();                    // who throws ends, and breaks the group for those that have not heard yet
+    } catch (const CommunicatorAborted&) {  // some peer has heard and is on its way out: so has this rank
+    }
     const std::string message = what + ": rank " + std::to_string(rank) + ": " + failure;
     if (rank != control.rank()) throw PeerFailed(message);
     throw RuntimeError(message);

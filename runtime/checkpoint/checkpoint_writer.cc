@@ -35,6 +35,8 @@ fs::path PartialOf(const fs::path& folder) { return folder.string() + ".partial"
 
 /// Gives `partial` the name `folder`. One that was there ends up under a partial name.
 void Commit(const fs::path& partial, const fs::path& folder) {
+  if (const int failed = FailpointError("checkpoint.rename"))
+    throw SystemError("cannot rename " + partial.string() + " to " + folder.string(), failed);
   std::error_code error;
   if (!fs::exists(fs::symlink_status(folder, error))) return Rename(partial, folder);
   if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0) return;
@@ -48,7 +50,9 @@ void Commit(const fs::path& partial, const fs::path& folder) {
 
 /// Removes a checkpoint; a crash in between leaves no folder that looks like one.
 void Discard(const fs::path& folder) {
+  Failpoint("checkpoint.remove");
   Rename(folder, PartialOf(folder));
+  Failpoint("checkpoint.remove.files");
   RemoveAll(PartialOf(folder));
 }
 
@@ -100,8 +104,9 @@ Manifest Assemble(const TrainingState& state, const std::vector<std::string>& de
 }
 
 void WriteManifest(const fs::path& folder, const Manifest& manifest) {
-  Failpoint("checkpoint.manifest");
   const fs::path path = folder / "manifest.json";
+  if (const int error = FailpointError("checkpoint.manifest"))
+    throw SystemError("cannot write " + path.string(), error);
   const std::string text = ToJson(manifest);
   ParseManifest(text, path.string());  // never commit what no reader accepts
   WriteFileAtomically(path, text);     // syncs the folder too
@@ -128,9 +133,9 @@ std::string WriteCheckpoint(const fs::path& root, const TrainingState& state, co
     TogetherOrThrow(control, what, [&] {
       if (!first) return;
       WriteManifest(partial, Assemble(state, descriptions, partial));
-      Failpoint("checkpoint.rename");
       Commit(partial, folder);
       SyncPath(root);
+      Failpoint("checkpoint.latest");
       ReplaceSymlink(folder.filename(), root / "latest");
     });
   } catch (const Error& error) {

@@ -53,6 +53,7 @@ class SafetensorsWriter {
 
  private:
   void Write(const void* data, int64_t bytes);
+  void WriteBlock(const char* data, int64_t bytes);
 
   std::filesystem::path path_;
   int fd_ = -1;

@@ -1,16 +1,24 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 
 #include "runtime/base/error.h"
+#include "runtime/base/failpoint.h"
 #include "runtime/base/json.h"
 #include "runtime/checkpoint/safetensors.h"
 
 namespace ds {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian and are written as memory has them");
+
+namespace {
+
+constexpr int64_t kBlock = 1 << 20;  // bytes
+
+}  // namespace
 
 const char* SafetensorsName(DType dtype) {
   switch (dtype) {
@@ -71,14 +79,24 @@ SafetensorsWriter::~SafetensorsWriter() {
 }
 
 void SafetensorsWriter::Write(const void* data, int64_t bytes) {
-  checksum_.Update(data, static_cast<size_t>(bytes));
-  result_.bytes += bytes;
   const char* p = static_cast<const char*>(data);
   while (bytes > 0) {
-    ssize_t n = ::write(fd_, p, static_cast<size_t>(bytes));
+    const int64_t block = std::min(bytes, kBlock);  // hashed and written while it is in the cache
+    checksum_.Update(p, static_cast<size_t>(block));
+    WriteBlock(p, block);
+    p += block;
+    bytes -= block;
+    result_.bytes += block;
+  }
+}
+
+void SafetensorsWriter::WriteBlock(const char* data, int64_t bytes) {
+  if (const int error = FailpointError("safetensors.write")) throw SystemError("cannot write " + path_.string(), error);
+  while (bytes > 0) {
+    ssize_t n = ::write(fd_, data, static_cast<size_t>(bytes));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw SystemError("cannot write " + path_.string(), errno);
-    p += n;
+    data += n;
     bytes -= n;
   }
 }
@@ -91,6 +109,7 @@ void SafetensorsWriter::Append(const void* data, int64_t bytes) {
 
 SafetensorsWriter::Result SafetensorsWriter::Finish() {
   if (left_ != 0) throw RuntimeError(path_.string() + ": " + std::to_string(left_) + " bytes of data were not written");
+  if (const int error = FailpointError("safetensors.sync")) throw SystemError("cannot sync " + path_.string(), error);
   if (::fsync(fd_) != 0) throw SystemError("cannot sync " + path_.string(), errno);
   int fd = fd_;
   fd_ = -1;

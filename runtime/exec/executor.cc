@@ -21,8 +21,11 @@ int Index(StreamKind stream) { return static_cast<int>(stream); }
 int Index(ActionKind kind) { return static_cast<int>(kind); }
 
 /// What Norm gathers of every rank besides a sum of squares a unit.
-enum NormFact { kLossSum, kStop, kBadMicroBatch, kNormFacts };
+enum NormFact { kLossSum, kNotices, kBadMicroBatch, kNormFacts };
 static_assert(kNormFacts == kNormExtras, "the plan prices what the executor sends");
+
+/// What a rank may tell the others in kNotices: bits.
+enum Notice { kStopAsked = 1, kCheckpointFailed = 2 };
 
 /// "BackwardWeight layer3.mlp mb0": an action's description without its number.
 std::string NameOfAction(const ModelLayout& layout, const Plan& plan, size_t index) {
@@ -33,16 +36,17 @@ std::string NameOfAction(const ModelLayout& layout, const Plan& plan, size_t ind
 
 }  // namespace
 
-Communicators Communicators::Make(const CommunicatorFactory& factory) {
+Communicators Communicators::Make(const CommunicatorFactory& factory, bool background_checkpoints) {
   Communicators made;
   made.control = factory("control");
   made.gather = factory("gather");
   made.reduce = factory("reduce");
+  if (background_checkpoints) made.checkpoint = factory("checkpoint");
   return made;
 }
 
 void Communicators::Abort(const std::string& reason) noexcept {
-  for (Communicator* communicator : {control.get(), gather.get(), reduce.get()})
+  for (Communicator* communicator : {control.get(), gather.get(), reduce.get(), checkpoint.get()})
     if (communicator) communicator->Abort(reason);
 }
 
@@ -279,7 +283,7 @@ void Executor::AddLocalFacts(const Step& step, double* facts) const {
     facts[kLossSum] += loss;
     if (!std::isfinite(loss) && facts[kBadMicroBatch] < 0) facts[kBadMicroBatch] = static_cast<double>(m);
   }
-  facts[kStop] = step.inputs.stop ? 1 : 0;
+  facts[kNotices] = (step.inputs.stop ? kStopAsked : 0) | (step.inputs.checkpoint_failed ? kCheckpointFailed : 0);
 }
 
 StepSums Executor::SumRanks() const {
@@ -290,7 +294,9 @@ StepSums Executor::SumRanks() const {
     const double* facts = &norm_receive_[static_cast<size_t>(rank) * width + units];
     sums.rank_loss.push_back(facts[kLossSum]);
     sums.loss += facts[kLossSum];
-    sums.stop = sums.stop || facts[kStop] != 0;
+    const int notices = static_cast<int>(facts[kNotices]);
+    sums.stop = sums.stop || (notices & kStopAsked);
+    sums.checkpoint_failed = sums.checkpoint_failed || (notices & kCheckpointFailed);
     if (facts[kBadMicroBatch] < 0 || sums.bad_loss_rank >= 0) continue;
     sums.bad_loss_rank = rank;
     sums.bad_loss_micro_batch = static_cast<int>(facts[kBadMicroBatch]);

@@ -22,18 +22,20 @@ namespace ds {
 /// The communicators of a rank, one for each thread that uses any. All over the same ranks.
 struct Communicators {
   std::unique_ptr<Communicator> gather, reduce, control;  ///< control: the compute stream and the training loop
+  std::unique_ptr<Communicator> checkpoint;               ///< of the threads that write checkpoints; null: none do
 
   /// Collective.
-  static Communicators Make(const CommunicatorFactory& factory);
+  static Communicators Make(const CommunicatorFactory& factory, bool background_checkpoints = false);
   void Abort(const std::string& reason) noexcept;
 };
 
 /// What the Norm action learnt, the same on every rank.
 struct StepSums {
   double loss = 0;  ///< sum over the tokens of the global batch: micro-batches in order, then ranks in order
-  std::vector<double> rank_loss;  ///< a rank's part of it
-  double squares = 0;             ///< of every element of the reduced gradient, still times the loss scale
-  bool stop = false;              ///< some rank was asked to stop
+  std::vector<double> rank_loss;   ///< a rank's part of it
+  double squares = 0;              ///< of every element of the reduced gradient, still times the loss scale
+  bool stop = false;               ///< some rank was asked to stop
+  bool checkpoint_failed = false;  ///< some rank could not write its part of a checkpoint
   /// The first loss that is not finite: rank, then micro-batch. -1: all are.
   int bad_loss_rank = -1, bad_loss_micro_batch = -1;
   /// A gradient that is not finite: the last such unit in model order (the first that the backward pass reached), and
@@ -49,7 +51,8 @@ struct MicroBatch {
 struct StepInputs {
   StepContext context;  ///< first_sample is taken from the micro-batch
   std::vector<MicroBatch> micro_batches;
-  bool stop = false;  ///< this rank was asked to stop
+  bool stop = false;               ///< this rank was asked to stop
+  bool checkpoint_failed = false;  ///< this rank's checkpoint in the background failed
   bool trace = false;
   /// Called once, in Norm: prepares the optimizer (Optimizer::BeginStep) and returns true, or false to skip the step.
   /// The same decision on every rank.

@@ -116,6 +116,7 @@ struct TrainingConfig {
 struct CheckpointConfig {
   int64_t every = 0, keep = 2;  ///< every: 0 at the end only, -1 never
   bool on_signal = true;
+  bool async = true;  ///< written while training goes on
   bool operator==(const CheckpointConfig&) const = default;
 };
 

@@ -360,6 +360,10 @@ std::vector<Key> OtherKeys() {
       Integer("checkpoint.keep", DS_FIELD(checkpoint.keep), 1, kMany, nullptr,
               "newest checkpoints that stay; older ones are removed"),
       Flag("checkpoint.on_signal", DS_FIELD(checkpoint.on_signal), nullptr, "write one when a signal ends the job"),
+      Flag("checkpoint.async", DS_FIELD(checkpoint.async), nullptr,
+           "training goes on while one is written, from a copy in host memory that the plan counts; the last one of a "
+           "job "
+           "needs none"),
       Bytes("memory.device_limit", DS_FIELD(memory.device_limit), "what the node has",
             "device memory a rank; the plan keeps within"),
       Bytes("memory.host_limit", DS_FIELD(memory.host_limit), "what the node has",

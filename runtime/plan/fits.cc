@@ -45,6 +45,7 @@ std::string Numbers(const Plan& plan) {
   row("gradients in flight ", m.reducing);
   row("gaps in the arena   ", m.gaps);
   row("libraries           ", m.libraries);
+  row("copy for checkpoints ", plan.price.snapshot_bytes);
   return text;
 }
 
@@ -57,6 +58,12 @@ struct Change {
 Change WithStage(const JobSpec& spec, int stage) {
   Change change{"zero_optimization.stage: " + std::to_string(stage), spec};
   change.spec.zero.stage = stage;
+  return change;
+}
+
+Change WithoutSnapshot(const JobSpec& spec) {
+  Change change{"checkpoint.async: false", spec};
+  change.spec.checkpoint.async = false;
   return change;
 }
 
@@ -98,6 +105,7 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
   if (options.ranks > 1)
     for (int stage = spec.zero.stage + 1; stage <= 3; ++stage)
       if (attempt(WithStage(spec, stage))) break;
+  if (options.snapshot) attempt(WithoutSnapshot(spec));
   for (RecomputeMode mode : {RecomputeMode::attention, RecomputeMode::full})
     if (mode > spec.training.recompute && attempt(WithRecompute(spec, mode))) break;
   for (int64_t n = SmallerMicroBatch(spec.batch.micro_batch_size); n > 0; n = SmallerMicroBatch(n))
@@ -106,6 +114,7 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
 
   Change all = WithRecompute(WithMicroBatch(spec, 1).spec, RecomputeMode::full);
   all.text = "train_micro_batch_size_per_gpu: 1 with training.recompute: full";
+  if (options.snapshot) all = {all.text + " and checkpoint.async: false", WithoutSnapshot(all.spec).spec};
   if (options.ranks > 1) {
     all = {all.text + " and zero_optimization.stage: 3", WithStage(all.spec, 3).spec};
   }

@@ -151,14 +151,16 @@ struct ReduceWorkspace {
 };
 ReduceWorkspace ReduceWorkspaceOf(int64_t bucket_bytes, int ranks, bool direct);
 
-/// Doubles that Norm's all-gather carries besides the units' sums: loss, stop flag, first micro-batch with a bad loss.
+/// Doubles that Norm's all-gather carries besides the units' sums: loss, notices (a rank was asked
+/// to stop, or could not write a checkpoint), first micro-batch with a bad loss.
 inline constexpr int kNormExtras = 3;
 
 /// Bytes and time, predicted before the job starts.
 struct Price {
   int64_t resident_bytes[3] = {0, 0, 0};  ///< a tier
   int64_t arena_bytes[3] = {0, 0, 0};     ///< a tier
-  int64_t peak_bytes[3] = {0, 0, 0};      ///< resident + arena + what the libraries take
+  int64_t snapshot_bytes = 0;             ///< of the host tier: what checkpoints are written from
+  int64_t peak_bytes[3] = {0, 0, 0};      ///< resident + arena + what the libraries take; host: and the snapshot
   double step_seconds = 0;
   double compute_seconds = 0, exposed_comm_seconds = 0;
 };
@@ -175,7 +177,8 @@ struct PlanOptions {
   bool exact_sharding = false;
   int moments = 2;  ///< fp32 states of the optimizer: Adam 2, Lion and Adagrad 1, SGD 0 or 1, RMSprop 1 or 2
   int64_t prefetch_bucket_size = 50'000'000, max_live_parameters = 1'000'000'000, max_reuse_distance = 1'000'000'000;
-  bool training = true;  ///< false: forward only, for validation and generation
+  bool training = true;   ///< false: forward only, for validation and generation
+  bool snapshot = false;  ///< checkpoints are written from a copy of this rank's shards in host memory
 };
 
 struct Plan {

@@ -66,6 +66,8 @@ PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks) {
   options.recompute = spec.training.recompute;
   options.exact_sharding = spec.training.exact_sharding;
   options.moments = MomentCount(spec.optimizer);
+  // Training does not go on after the last checkpoint, so a job that takes no other needs no copy.
+  options.snapshot = spec.checkpoint.async && spec.checkpoint.every > 0 && spec.checkpoint.every < spec.training.steps;
   options.prefetch_bucket_size = spec.zero.prefetch_bucket_size;
   options.max_live_parameters = spec.zero.max_live_parameters;
   options.max_reuse_distance = spec.zero.max_reuse_distance;

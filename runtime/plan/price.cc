@@ -62,6 +62,13 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
 
 }  // namespace
 
+int64_t SnapshotBytes(const ModelLayout& layout, const PlanOptions& options) {
+  if (!options.training || !options.snapshot) return 0;
+  int64_t elements = 0;
+  for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit) elements += layout.ShardNumel(unit);
+  return elements * (1 + options.moments) * static_cast<int64_t>(SizeOf(DType::f32));
+}
+
 Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machine) {
   Price price;
   for (const Buffer& buffer : plan.buffers)
@@ -71,6 +78,8 @@ Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machin
     price.peak_bytes[t] = price.resident_bytes[t] + price.arena_bytes[t];
   }
   price.peak_bytes[static_cast<int>(Tier::device)] += machine.library_bytes;
+  price.snapshot_bytes = SnapshotBytes(layout, plan.options);
+  price.peak_bytes[static_cast<int>(Tier::host)] += price.snapshot_bytes;
 
   std::vector<double> end(plan.actions.size(), 0);
   std::array<double, kStreams> free{};  // when a stream's last action so far ends

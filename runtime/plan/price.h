@@ -25,6 +25,10 @@ struct Machine {
   int64_t library_bytes = 12 << 20;
 };
 
+/// Bytes of the copy that an asynchronous checkpoint is written from: this rank's shard of every unit's fp32 master and
+/// moments, whatever the stage; 0 where the plan has none.
+int64_t SnapshotBytes(const ModelLayout& layout, const PlanOptions& options);
+
 /// The price of a placed plan.
 Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machine);
 

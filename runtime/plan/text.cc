@@ -75,6 +75,9 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
           std::to_string(plan.price.arena_bytes[0]) + " arena + " + std::to_string(libraries) +
           " libraries = " + std::to_string(plan.price.peak_bytes[0]) + " at the peak (" +
           FormatBytes(plan.price.peak_bytes[0]) + ")\n";
+  if (plan.price.snapshot_bytes > 0)
+    text += "host memory: " + std::to_string(plan.price.snapshot_bytes) + " bytes that checkpoints are written from (" +
+            FormatBytes(plan.price.snapshot_bytes) + ")\n";
   text += "predicted step: " + Millis(plan.price.step_seconds) + ", of it compute " +
           Millis(plan.price.compute_seconds) + ", exposed communication " + Millis(plan.price.exposed_comm_seconds) +
           "\n";

@@ -6,6 +6,7 @@
 
 #include "kernels/finite.h"
 #include "runtime/base/json.h"
+#include "runtime/base/log.h"
 #include "runtime/train/trainer.h"
 
 namespace ds {
@@ -157,6 +158,11 @@ Trainer::Diagnosis Trainer::NotReproduced(int64_t step, const StepSums& sums, co
 
 /// Ends the job on every rank: on `rank` with the reason, on its peers as its victims.
 void Trainer::End(const std::string& kind, int rank, const std::string& message) {
+  try {
+    FinishCheckpoint();  // every rank ends here, so that the one in flight can still be completed
+  } catch (const Error& error) {
+    LogWarning(error.what());  // what ends the job is the other trouble
+  }
   if (environment_.rank == rank) throw NumericalError(kind, message);
   throw CommunicatorAborted("rank " + std::to_string(rank) + " ended the job: " + message);
 }

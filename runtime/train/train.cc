@@ -1,6 +1,7 @@
 #include "runtime/train/train.h"
 
 #include "runtime/base/failpoint.h"
+#include "runtime/plan/planner.h"
 #include "runtime/train/trainer.h"
 
 namespace ds {
@@ -8,7 +9,8 @@ namespace ds {
 TrainResult Train(const JobSpec& spec, const TrainEnvironment& environment) {
   SetFailpointScope(environment.rank, environment.attempt);
   environment.reporter->OnState("connecting");
-  Communicators communicators = Communicators::Make(environment.communicators);
+  Communicators communicators =
+      Communicators::Make(environment.communicators, PlanOptionsOf(spec, environment.rank, environment.size).snapshot);
   try {
     Trainer trainer(spec, environment, communicators);
     return trainer.Run();

@@ -59,18 +59,20 @@ TrainResult Trainer::Run() {
       result.validation_loss = record.validation_loss;
       begin = Clock::now();
     }
-    if (CheckpointDue(stopping)) {
-      try {
-        record.checkpoint_stall_ms = WriteState() * 1e3;
-      } catch (const Error&) {
-        environment_.reporter->OnStep(record);  // the step was done
-        throw;
+    try {
+      FollowCheckpoint();
+      if (CheckpointDue(stopping)) {
+        record.checkpoint_stall_ms = TakeCheckpoint(stopping || IsLastStep()) * 1e3;
+        begin = Clock::now();
       }
-      begin = Clock::now();
+    } catch (const Error&) {
+      environment_.reporter->OnStep(record);  // the step was done
+      throw;
     }
     environment_.reporter->OnStep(record);
     result.stopped = stopping;
   }
+  FinishCheckpoint();
 
   result.steps = state_.step;
   result.final_loss = state_.final_loss;
@@ -98,6 +100,7 @@ StepRecord Trainer::Step(Clock::time_point begin) {
   const auto& profiled = spec_.training.profile_steps;
   inputs.trace = std::find(profiled.begin(), profiled.end(), step) != profiled.end();
   inputs.stop = environment_.reporter->StopRequested();
+  inputs.checkpoint_failed = background_ && background_->failed();
   inputs.decide = [this](const StepSums& sums) { return Decide(sums); };
   const Clock::time_point reading = Clock::now();
   inputs.micro_batches = train_data_.Read(state_.samples);
@@ -140,6 +143,7 @@ bool Trainer::Decide(const StepSums& sums) {
 
 void Trainer::EndStep(const StepOutcome& outcome) {
   stop_agreed_ = outcome.sums.stop;
+  checkpoint_failed_ = outcome.sums.checkpoint_failed;
   const int64_t global_tokens = spec_.batch.train_batch_size * spec_.data.sequence_length;
   ++state_.step;
   state_.samples += spec_.batch.train_batch_size;
@@ -166,7 +170,9 @@ void Trainer::Record(StepRecord& record, const StepOutcome& outcome, double step
   record.comm_exposed_ms = timeline.exposed_comm_seconds * 1e3;
   record.data_ms = data_seconds * 1e3;
   record.overhead_ms = record.step_ms - record.compute_ms - record.comm_exposed_ms - record.data_ms;
-  record.peak_device_bytes = peak_memory_.Bytes();
+  const Footprint peaks = MeasuredPeaks();
+  record.peak_device_bytes = peaks.device_peak;
+  record.peak_host_bytes = peaks.host_peak;
 
   Keep(step_ms_, record.step_ms, state_.step);
   Keep(tokens_per_second_, record.tokens_per_second, state_.step);
@@ -175,10 +181,18 @@ void Trainer::Record(StepRecord& record, const StepOutcome& outcome, double step
     if (timeline.bytes[kind] > 0) bytes_moved_[NameOf(static_cast<ActionKind>(kind))] = timeline.bytes[kind];
 }
 
+// On a CPU both tiers are the process's memory: what the copy for checkpoints took of it is known, the rest is the
+// device's.
+Footprint Trainer::MeasuredPeaks() const {
+  Footprint peaks;
+  peaks.host_peak = plan_.price.snapshot_bytes;
+  peaks.device_peak = std::max<int64_t>(0, peak_memory_.Bytes() - peaks.host_peak);
+  return peaks;
+}
+
 Footprint Trainer::Measured() const {
-  Footprint measured;
+  Footprint measured = MeasuredPeaks();
   measured.step_ms = Median(step_ms_);
-  measured.device_peak = peak_memory_.Bytes();
   measured.bytes_moved = bytes_moved_;
   return measured;
 }

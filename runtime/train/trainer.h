@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/background_checkpoints.h"
 #include "runtime/exec/executor.h"
 #include "runtime/optim/loss_scale.h"
 #include "runtime/optim/optimizer.h"
@@ -39,6 +40,7 @@ class Trainer {
   void EndStep(const StepOutcome& outcome);
   StepInputs Inputs(bool training) const;
   void Record(StepRecord& record, const StepOutcome& outcome, double step_seconds, double data_seconds);
+  Footprint MeasuredPeaks() const;
   Footprint Measured() const;
   bool IsLastStep() const { return state_.step >= spec_.training.steps; }
 
@@ -67,8 +69,15 @@ class Trainer {
   void CheckStateIsFinite() const;
 
   // trainer_checkpoint.cc
+  std::string CheckpointRoot() const { return environment_.run_directory + "/checkpoints"; }
   bool CheckpointDue(bool stopping) const;
-  double WriteState();  ///< returns the seconds that it took
+  /// Follows the write in flight: tells what was completed, throws where some rank failed.
+  void FollowCheckpoint();
+  void TellWritten();
+  /// Takes a checkpoint of this step; returns the seconds that training waited.
+  double TakeCheckpoint(bool last);
+  /// Until no write is in flight. Throws what the write threw.
+  void FinishCheckpoint();
 
   void Event(const std::string& kind, const std::string& message);  ///< of the whole job
 
@@ -92,7 +101,7 @@ class Trainer {
   TrainingState state_;
   // Of the step in progress:
   double lr_ = 0, grad_norm_ = 0;
-  bool stop_agreed_ = false;
+  bool stop_agreed_ = false, checkpoint_failed_ = false;
   Refusal refusal_ = Refusal::none;
   ScaleChange scale_change_ = ScaleChange::none;
   // Of the run so far:
@@ -101,6 +110,8 @@ class Trainer {
   std::string last_checkpoint_;
   int refused_in_a_row_ = 0;
   int64_t overflows_ = 0, overflows_untold_ = 0, overflow_told_at_ = 0;
+  std::unique_ptr<BackgroundCheckpoints> background_;  // null: training waits for checkpoints
+  bool wait_told_ = false;                             // that checkpoints come faster than they are written
 };
 
 }  // namespace ds

@@ -42,6 +42,11 @@ void Trainer::Allocate() {
   const MicroBatchShape shape{spec_.batch.micro_batch_size, spec_.data.sequence_length};
   const SegmentOptions options{spec_.model, plan_.options.compute, shape};
   for (const SegmentSpec& segment : layout_.segments) segments_.push_back(MakeSegment(segment, options));
+  if (plan_.options.snapshot)
+    background_ = std::make_unique<BackgroundCheckpoints>(
+        BackgroundCheckpoints::Options{CheckpointRoot(), spec_.checkpoint.keep, plan_.price.snapshot_bytes,
+                                       environment_.attempt, KernelContext{environment_.threads}},
+        *communicators_.checkpoint);
   optimizer_ = std::make_unique<Optimizer>(spec_.optimizer, layout_, environment_.rank);
 
   auto executor = [&](const Plan& plan) {

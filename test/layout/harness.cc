@@ -17,9 +17,12 @@ namespace {
 
 class Collector : public Reporter {
  public:
-  void OnState(const std::string&) override {}
+  void OnState(const std::string& state) override {
+    if (options->on_state) options->on_state(rank, state);
+  }
   void OnStep(const StepRecord& record) override {
     records.push_back(record);
+    if (options->on_step) options->on_step(rank, record);
     if (record.step == stop_after) stop = true;
   }
   void OnEvent(const std::string& kind, const std::string& message) override { events.emplace_back(kind, message); }
@@ -27,6 +30,8 @@ class Collector : public Reporter {
 
   std::vector<StepRecord> records;
   std::vector<std::pair<std::string, std::string>> events;
+  const RunOptions* options = nullptr;
+  int rank = 0;
   int64_t stop_after = -1;
   bool stop = false;
 };
@@ -122,6 +127,10 @@ RunOutcome Run(JobSpec spec, const RunOptions& options) {
 
   ThreadWorld world(options.ranks, std::chrono::minutes(2));
   std::vector<Collector> collectors(static_cast<size_t>(options.ranks));
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    collectors[rank].options = &options;
+    collectors[rank].rank = rank;
+  }
   collectors.back().stop_after = options.stop_after;
   std::vector<TrainResult> results(static_cast<size_t>(options.ranks));
   RunOutcome outcome;

@@ -22,6 +22,9 @@ JobSpec TinyLlama();
 
 /// Wraps the communicator of one rank and stream.
 using Decorate = std::function<std::unique_ptr<Communicator>(const std::string& stream, std::unique_ptr<Communicator>)>;
+/// What a rank reports, as it reports it: on its training thread.
+using OnStep = std::function<void(int rank, const StepRecord& record)>;
+using OnState = std::function<void(int rank, const std::string& state)>;
 
 struct RunOptions {
   int ranks = 1;
@@ -30,6 +33,8 @@ struct RunOptions {
   std::string directory = {};  ///< of the run; empty: one of its own
   int64_t stop_after = -1;     ///< the last rank is asked to stop after this step
   Decorate decorate = {};
+  OnStep on_step = {};
+  OnState on_state = {};
 };
 
 /// The state of a parameter at the end, as its checkpoint has it.

@@ -48,6 +48,36 @@ TEST_CASE("a plan that fits is accepted, one byte less is refused") {
   CHECK(Has(Refusal(spec, 2), "memory.host_limit"));
 }
 
+TEST_CASE("the copy that checkpoints are written from is a part of the price, where a job takes one") {
+  JobSpec spec = Job();
+  spec.training.steps = 100;
+  const int64_t need = Need(spec, 2);
+  auto snapshot = [&](int64_t every, bool async) {
+    spec.checkpoint.every = every;
+    spec.checkpoint.async = async;
+    return BuildPlan(LayoutOf(spec, 2), PlanOptionsOf(spec, 0, 2)).price.snapshot_bytes;
+  };
+  for (int64_t every : {-1, 0, 100, 1000}) CHECK(snapshot(every, true) == 0);
+  CHECK(snapshot(10, false) == 0);
+  int64_t elements = 0;
+  const ModelLayout layout = LayoutOf(spec, 2);
+  for (const ParamUnit& unit : layout.units) elements += unit.numel;
+  for (int stage = 0; stage <= 3; ++stage) {
+    spec.zero.stage = stage;
+    CHECK(snapshot(10, true) == elements / 2 * 12);
+  }
+  spec.zero.stage = 0;
+  const Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 0, 2));
+  CHECK(plan.price.peak_bytes[0] == need);
+  CHECK(plan.price.peak_bytes[1] == plan.price.snapshot_bytes);
+  CHECK(Has(ToText(layout, plan), "host memory: " + std::to_string(plan.price.snapshot_bytes) + " bytes"));
+  spec.memory.host_limit = need + plan.price.snapshot_bytes;
+  CHECK(Refusal(spec, 2).empty());
+  spec.memory.host_limit = need + plan.price.snapshot_bytes - 1;
+  CHECK(Has(Refusal(spec, 2), "copy for checkpoints"));
+  CHECK(Has(Refusal(spec, 2), "checkpoint.async: false (needs "));
+}
+
 TEST_CASE("the refusal names the numbers and the nearest changes that fit") {
   JobSpec spec = Job();
   spec.memory.device_limit = Need(spec, 2) - 1;

@@ -1,6 +1,7 @@
 // Promise: a failpoint fires at the place, on the rank, in the attempt and at the hit that it names, and nowhere else.
 #include "runtime/base/failpoint.h"
 
+#include <cerrno>
 #include <cmath>
 #include <limits>
 
@@ -60,6 +61,20 @@ TEST_CASE("numbers that are not finite come at every match, or at the one named"
   CHECK(FailpointNumber("b") == std::numeric_limits<double>::infinity());
   CHECK_FALSE(FailpointNumber("b"));
   CHECK_FALSE(FailpointNumber("c"));
+}
+
+TEST_CASE("a failpoint in front of an operation says what the system would") {
+  const Cleared cleared;
+  SetFailpoints("a,enospc;b,eio;c,enospc");
+  CHECK(FailpointError("a") == ENOSPC);
+  CHECK(FailpointError("a") == 0);
+  CHECK(FailpointError("b") == EIO);
+  try {
+    Failpoint("c");
+    FAIL("nothing was thrown");
+  } catch (const RuntimeError& error) {
+    CHECK(std::string(error.what()) == "failpoint c: No space left on device");
+  }
 }
 
 TEST_CASE("a bad entry is refused, and none is none") {

@@ -277,6 +277,34 @@ TEST_CASE("killed at any point of a write, the earlier checkpoint is whole and i
   CheckHolds(root / "latest", 20);
 }
 
+TEST_CASE("old checkpoints go only after the new one is whole and has its name") {
+  struct Case {
+    const char* place;
+    std::set<std::string> left;
+    const char* latest;
+  };
+  for (const Case& killed : {Case{"safetensors.sync", {"latest", "step-10", "step-20.partial"}, "step-10"},
+                             Case{"checkpoint.rename", {"latest", "step-10", "step-20.partial"}, "step-10"},
+                             Case{"checkpoint.latest", {"latest", "step-10", "step-20"}, "step-10"},
+                             Case{"checkpoint.remove", {"latest", "step-10", "step-20"}, "step-20"},
+                             Case{"checkpoint.remove.files", {"latest", "step-10.partial", "step-20"}, "step-20"}}) {
+    CAPTURE(killed.place);
+    TempFolder folder;
+    const fs::path root = folder / "checkpoints";
+    WriteWell(root, 10, 1, 1);
+    KilledChild(killed.place, [&] { Write(root, 20, 1, 1); });
+    CHECK(Entries(root) == killed.left);
+    CHECK(fs::read_symlink(root / "latest") == killed.latest);
+    const int64_t newest = killed.left.count("step-20") ? 20 : 10;
+    std::vector<std::string> damaged;
+    CHECK(NewestComplete(folder.path(), &damaged) == root / ("step-" + std::to_string(newest)));
+    CHECK(damaged.empty());
+    CheckHolds(root / ("step-" + std::to_string(newest)), newest);
+    WriteWell(root, 30, 1, 1);
+    CHECK(Entries(root) == std::set<std::string>{"latest", "step-30"});
+  }
+}
+
 TEST_CASE("every way in which a checkpoint can be damaged names the file") {
   TempFolder folder;
   WriteWell(folder / "checkpoints", 5, 2);
