@@ -128,7 +128,6 @@ class Run {
     directory_.CreateLogs(job_.world());
     directory_.Write(kTokenFile, token_);
     for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
-    if (!job_.resume.empty()) Record("resume", "", -1, "from " + job_.resume);
   }
 
   void BringUp() {
@@ -316,7 +315,8 @@ class Run {
       std::vector<std::string> damaged;
       if (auto newest = NewestComplete(directory_.path(), &damaged)) resume = newest->string();
       for (const std::string& why : damaged) Record("resume_fallback", "", -1, why);
-      Record("resume", "", -1, resume.empty() ? "no checkpoint yet: starting anew" : "from " + resume);
+      // What is resumed, the workers tell: they know the step.
+      if (resume.empty()) Record("resume", "", -1, "no checkpoint yet: starting anew");
     }
     for (uint32_t node = 0; node < job_.hosts.size(); ++node) {
       pb::LauncherMessage message = Envelope();

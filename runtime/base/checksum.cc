@@ -34,7 +34,7 @@ void ChecksumStream::Update(const void* bytes, size_t count) {
 
 uint64_t ChecksumStream::Value() const { return XXH64_digest(state_->xxh); }
 
-uint64_t ChecksumFile(const std::filesystem::path& path) {
+uint64_t ChecksumFile(const std::filesystem::path& path, const std::function<void(size_t)>& on_bytes) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw SystemError("cannot open " + path.string(), errno);
   ChecksumStream checksum;
@@ -49,6 +49,7 @@ uint64_t ChecksumFile(const std::filesystem::path& path) {
     }
     if (n == 0) break;
     checksum.Update(block.data(), static_cast<size_t>(n));
+    if (on_bytes) on_bytes(static_cast<size_t>(n));
   }
   ::close(fd);
   return checksum.Value();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,8 +32,9 @@ class ChecksumStream {
   std::unique_ptr<State> state_;
 };
 
-/// Of a whole file, read once from front to back in bounded memory. Throws SystemError that names the path.
-uint64_t ChecksumFile(const std::filesystem::path& path);
+/// Of a whole file, read once from front to back in bounded memory. Throws SystemError that names the path. `on_bytes`
+/// is told of each piece that was read, at most 1 MiB.
+uint64_t ChecksumFile(const std::filesystem::path& path, const std::function<void(size_t)>& on_bytes = {});
 
 /// Sixteen lower-case hexadecimal digits, as `xxhsum -H64` prints them; and back (nullopt: not sixteen such digits).
 std::string ChecksumText(uint64_t checksum);

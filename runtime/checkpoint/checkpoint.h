@@ -56,4 +56,9 @@ class CheckpointReader {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Throws RuntimeError, naming the file, unless each of a checkpoint's files is in the safetensors format and holds
+/// exactly the tensors that the manifest places in it, F32 and of the stated size. Reads headers alone: together with
+/// VerifyCheckpoint it shows that everything can be read.
+void CheckTensors(const std::filesystem::path& folder, const Manifest& manifest);
+
 }  // namespace ds

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "runtime/base/checksum.h"
@@ -11,6 +12,34 @@
 namespace ds {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// The tensor of a slice, which is in `file`.
+const SafetensorsFile::Entry& TensorOf(const SafetensorsFile& file, const ManifestSlice& slice) {
+  const SafetensorsFile::Entry& entry = file.At(slice.tensor);
+  if (entry.dtype != "F32" || entry.numel() != slice.count)
+    throw RuntimeError(file.path().string() + ": tensor " + slice.tensor + " is not the " +
+                       std::to_string(slice.count) + " F32 elements that the manifest states");
+  return entry;
+}
+
+}  // namespace
+
+void CheckTensors(const fs::path& folder, const Manifest& manifest) {
+  for (const ManifestFile& listed : manifest.files) {
+    const SafetensorsFile file(folder / listed.name);
+    std::set<std::string> placed;
+    for (const ManifestSlice& slice : manifest.slices) {
+      if (slice.file != listed.name) continue;
+      TensorOf(file, slice);
+      placed.insert(slice.tensor);
+    }
+    for (const auto& [name, entry] : file.entries())
+      if (!placed.count(name))
+        throw RuntimeError(file.path().string() + ": the manifest does not list its tensor " + name);
+  }
+}
 
 struct CheckpointReader::Impl {
   fs::path folder;
@@ -34,12 +63,7 @@ struct CheckpointReader::Impl {
   }
 
   const float* Data(const ManifestSlice& slice) {
-    const SafetensorsFile& file = Open(slice.file);
-    const SafetensorsFile::Entry& entry = file.At(slice.tensor);
-    if (entry.dtype != "F32" || entry.numel() != slice.count)
-      throw RuntimeError(file.path().string() + ": tensor " + slice.tensor + " is not the " +
-                         std::to_string(slice.count) + " F32 elements that the manifest states");
-    return reinterpret_cast<const float*>(entry.data);
+    return reinterpret_cast<const float*>(TensorOf(Open(slice.file), slice).data);
   }
 };
 

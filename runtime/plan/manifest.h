@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -73,8 +74,11 @@ Manifest ParseManifest(const std::string& text, const std::string& name);
 /// Throws RuntimeError that names the file and what is wrong with it.
 Manifest ReadManifest(const std::filesystem::path& folder);
 
+/// Told while files are read: the file, and how many bytes of the checkpoint's `total` were read so far.
+using VerifyProgress = std::function<void(const std::filesystem::path& file, int64_t done, int64_t total)>;
+
 /// ReadManifest, then the checksum of every file. Throws RuntimeError likewise. Reads every byte of the checkpoint.
-Manifest VerifyCheckpoint(const std::filesystem::path& folder);
+Manifest VerifyCheckpoint(const std::filesystem::path& folder, const VerifyProgress& progress = {});
 
 struct CheckpointEntry {
   std::filesystem::path folder;
@@ -86,8 +90,18 @@ struct CheckpointEntry {
 /// where `root` does not exist. Symbolic links and partial checkpoints (`step-N.partial`) are not listed.
 std::vector<CheckpointEntry> ListCheckpoints(const std::filesystem::path& root);
 
-/// For `--resume auto`: the newest checkpoint that verifies, below a run's directory (DIR/checkpoints) or a job's
-/// (DIR/RUN-ID/checkpoints); nullopt: none. Newer ones that do not verify are skipped, and why is added to `damaged`.
+/// The folders below `directory` that may hold checkpoints: a run's own (DIR/checkpoints), and those of a job's runs
+/// (DIR/RUN-ID/checkpoints).
+std::vector<std::filesystem::path> CheckpointRoots(const std::filesystem::path& directory);
+
+/// What is wrong with `root`/latest: it names a checkpoint that is not there, or is no link to one. nullopt: nothing,
+/// or it is older than `written_ns` (then it does not matter), or absent. Readers go by the folders; this finds what a
+/// list of folders cannot: that the newest one is gone.
+std::optional<std::string> LatestTrouble(const std::filesystem::path& root, int64_t written_ns);
+
+/// For `--resume auto`: the newest checkpoint that verifies, below a run's directory or a job's (CheckpointRoots);
+/// nullopt: none. Newer ones that do not verify are skipped, and why is added to `damaged`; so is a newest one that was
+/// removed whole.
 std::optional<std::filesystem::path> NewestComplete(const std::filesystem::path& directory,
                                                     std::vector<std::string>* damaged);
 
