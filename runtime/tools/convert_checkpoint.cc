@@ -182,7 +182,7 @@ std::optional<CheckpointPath> FindCheckpoints(const std::string& path) {
   const std::string name = folder.filename().string();
   if (name.starts_with("step-") || fs::exists(fs::symlink_status(folder / "manifest.json", error)))
     return CheckpointPath{folder, {}};
-  if (name == "checkpoints" || HoldsCheckpoints(folder)) {
+  if (name == "checkpoints" || !ListCheckpoints(folder).empty()) {  // a job's folder has a `latest` of its own
     if (!HoldsCheckpoints(folder)) throw UsageError(path + ": there is no checkpoint in it");
     return CheckpointPath{{}, {folder}};
   }

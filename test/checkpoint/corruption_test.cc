@@ -232,6 +232,7 @@ TEST_CASE("files that may not be read are named") {
 TEST_CASE("ds-convert verify and inspect: a checkpoint, a run, a folder of checkpoints, a job, and what is none") {
   Runs runs;
   const std::string run = fs::canonical(runs.whole()), root = run + "/checkpoints";
+  fs::create_symlink("whole", fs::path(run).parent_path() / "latest");  // as in a job's folder: the newest run
   for (const std::string& path : {root + "/step-20", root + "/latest"}) {
     const Ran verified = RunProgram("ds-convert verify '" + path + "'");
     CHECK(verified.code == 0);
