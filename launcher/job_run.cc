@@ -20,6 +20,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
+#include "runtime/job/tokenizer_file.h"
 #include "runtime/plan/manifest.h"
 
 namespace ds {
@@ -123,11 +124,24 @@ class Run {
   // ---- before the workers
 
   void WriteStart() {
-    if (!job_.foreign()) directory_.Write("job.yaml", ToYaml(job_.spec));
+    if (!job_.foreign()) {
+      directory_.Write("job.yaml", ToYaml(job_.spec));
+      KeepTokenizer();
+    }
     for (const auto& [rank, plan] : plans_) directory_.Write("plan/rank-" + std::to_string(rank) + ".txt", plan);
     directory_.CreateLogs(job_.world());
     directory_.Write(kTokenFile, token_);
     for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
+  }
+
+  /// A run can turn tokens back into text when the tokenizer's file has moved.
+  void KeepTokenizer() {
+    const DataConfig& data = job_.spec.data;
+    if (data.tokenizer == kByteTokenizer) return;
+    const std::string bytes = ReadTokenizerFile(data.tokenizer);
+    if (SentencePieceId(bytes) != data.tokenizer_id)
+      throw UsageError("the tokenizer " + data.tokenizer + " changed while the job was prepared; start it again");
+    directory_.Write(kRunTokenizer, bytes);
   }
 
   void BringUp() {

@@ -1,7 +1,6 @@
 #include "runtime/data/tokenizer.h"
 
 #include "runtime/data/tokenizer_sentencepiece.h"
-#include "runtime/job/checks.h"
 #include "runtime/job/tokenizer_file.h"
 
 namespace ds {

@@ -50,12 +50,6 @@ void CheckLengths(const JobSpec& spec, Problems& problems) {
   }
 }
 
-void CheckVocabulary(const JobSpec& spec, Problems& problems) {
-  if (!problems.Good({"model.vocabulary"}) || spec.model.vocabulary >= kByteVocabulary) return;
-  problems.Add("model.vocabulary",
-               "fewer than the byte tokenizer's tokens; write " + Text(kByteVocabulary) + " or more");
-}
-
 void CheckTraining(const JobSpec& spec, Problems& problems) {
   if (spec.training.validate_every > 0 && spec.data.validation.empty() &&
       problems.Good({"training.validate_every", "data.validation"})) {
@@ -74,7 +68,6 @@ void CheckSpec(const JobSpec& spec, Problems& problems) {
   CheckMissing(spec, problems);
   CheckHeads(spec.model, problems);
   CheckLengths(spec, problems);
-  CheckVocabulary(spec, problems);
   CheckTraining(spec, problems);
 }
 

@@ -1,15 +1,10 @@
 // What must hold between the keys of a job spec.
 #pragma once
 
-#include <cstdint>
-
 #include "runtime/job/job_spec.h"
 #include "runtime/job/problems.h"
 
 namespace ds {
-
-/// Tokens of the byte tokenizer: 256 values and the end of a document.
-inline constexpr int64_t kByteVocabulary = 257;
 
 /// Checks a spec whose defaults are filled in. A check is left out where one of its keys has a problem already.
 void CheckSpec(const JobSpec& spec, Problems& problems);

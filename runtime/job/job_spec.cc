@@ -12,6 +12,7 @@
 #include "runtime/job/keys.h"
 #include "runtime/job/presets.h"
 #include "runtime/job/problems.h"
+#include "runtime/job/tokenizer_keys.h"
 #include "runtime/job/tree.h"
 
 namespace ds {
@@ -120,7 +121,6 @@ void FillIn(const Value& root, JobSpec& spec) {
     model.ffn = model.activation == Activation::swiglu ? RoundUp((8 * model.hidden + 2) / 3, 64) : 4 * model.hidden;
   }
   if (!IsWritten(root, "model.qkv_bias") && !(preset != nullptr && preset->own_qkv_bias)) model.qkv_bias = model.bias;
-  if (model.vocabulary == 0) model.vocabulary = kByteVocabulary;
   if (model.max_positions == 0) model.max_positions = spec.data.sequence_length;
   if (spec.data.sequence_length == 0) spec.data.sequence_length = model.max_positions;
 }
@@ -151,6 +151,7 @@ JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std
   ReadSections(root, spec, problems);
   if (!IsWritten(root, "job.name")) NameAfterFile(name, spec, problems);
   FillIn(root, spec);
+  FillInTokenizer(folder, IsWritten(root, "data.tokenizer_id"), spec, problems);
   ReadDeepSpeed(root, ranks, spec, problems);
   CheckSpec(spec, problems);
   problems.ThrowIfAny();
@@ -165,7 +166,9 @@ JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overri
   } catch (const Error& error) {
     throw UsageError(std::string("job file: ") + error.what() + "; name a job spec that can be read");
   }
-  return ParseJobSpec(text, path, std::filesystem::path(path).parent_path().string(), overrides, ranks);
+  JobSpec spec = ParseJobSpec(text, path, std::filesystem::path(path).parent_path().string(), overrides, ranks);
+  CheckTokenizer(spec);
+  return spec;
 }
 
 std::string ToYaml(const JobSpec& spec) {

@@ -42,7 +42,8 @@ struct ModelConfig {
 
 struct DataConfig {
   std::vector<std::string> train, validation;  ///< absolute paths: text, .jsonl or prepared token files
-  std::string tokenizer = "bytes";
+  std::string tokenizer = "bytes";             ///< or the absolute path of a SentencePiece model
+  std::string tokenizer_id = "bytes";          ///< what that tokenizer is known by (tokenizer_file.h)
   int64_t sequence_length = 0;
   bool operator==(const DataConfig&) const = default;
 };
@@ -170,11 +171,13 @@ struct Override {
 
 /// Reads a job file, applies overrides in order (later wins), checks everything, fills every default in.
 /// `ranks` is the number of workers: batch sizes are resolved against its data-parallel part (all of it in this
-/// version). Paths in the spec become absolute, relative to the job file. Throws UsageError naming file:line:column,
-/// key, value, reason and remedy; several errors are reported together, one a line.
+/// version). Paths in the spec become absolute, relative to the job file. A tokenizer's file is read and checked.
+/// Throws UsageError naming file:line:column, key, value, reason and remedy; several errors are reported together, one
+/// a line.
 JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overrides, int64_t ranks);
 
-/// The same from text already in memory (`name` stands for the file in messages; paths are relative to `folder`).
+/// The same from text already in memory (`name` stands for the file in messages; paths are relative to `folder`). The
+/// tokenizer's file is read only for what the text leaves open: a resolved spec reads without it.
 JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std::string& folder,
                      const std::vector<Override>& overrides, int64_t ranks);
 

@@ -1,5 +1,6 @@
 #include "runtime/job/keys.h"
 
+#include "runtime/base/checksum.h"
 #include "runtime/job/names.h"
 #include "runtime/job/presets.h"
 #include "runtime/job/yaml.h"
@@ -133,10 +134,16 @@ std::string ReadPreset(const Value& value) {
 }
 
 std::string ReadTokenizer(const Value& value) {
-  if (AsString(value) != "bytes") {
-    throw ValueError(value, "this version has the byte tokenizer only and reads no tokenizer files; write bytes");
-  }
+  if (AsString(value).empty()) throw ValueError(value, "an empty name; write bytes or a SentencePiece model's file");
   return value.text;
+}
+
+std::string ReadTokenizerId(const Value& value) {
+  const std::string& id = AsString(value);
+  const bool file = id.size() == 19 && id.starts_with("sp-") && ParseChecksum(id.substr(3));
+  if (id != "bytes" && !file)
+    throw ValueError(value, "no tokenizer's id; leave it out, or write bytes or what `ds-convert tokenizer` printed");
+  return id;
 }
 
 std::string ReadPartition(const Value& value) {
@@ -309,8 +316,10 @@ std::vector<Key> DataKeys() {
             "text, JSON lines (`.jsonl`), both also as gzip or Zstandard, prepared token files (`.tok`), Megatron-LM's "
             "`.idx`, or folders of them"),
       Paths("data.validation", DS_FIELD(data.validation), "none", "the same, for validation"),
-      Text("data.tokenizer", "bytes", DS_FIELD(data.tokenizer), ReadTokenizer, nullptr,
-           "`bytes`: 256 values and an end of document"),
+      Text("data.tokenizer", "bytes, or a path", DS_FIELD(data.tokenizer), ReadTokenizer, nullptr,
+           "`bytes`: 256 values and an end of document; or a SentencePiece model's file (docs/tokenizers.md)"),
+      Text("data.tokenizer_id", "bytes, or sp- and 16 digits", DS_FIELD(data.tokenizer_id), ReadTokenizerId,
+           "the tokenizer's", "what the tokenizer is known by; another file is refused"),
       Integer("data.sequence_length", DS_FIELD(data.sequence_length), 1, 1 << 30, "model.max_positions",
               "tokens a sample"),
   };

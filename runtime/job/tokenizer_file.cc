@@ -10,7 +10,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/text.h"
-#include "runtime/job/checks.h"
 
 namespace ds {
 namespace {

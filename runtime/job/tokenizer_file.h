@@ -31,6 +31,11 @@ struct TokenizerIdentity {
 };
 
 inline constexpr const char* kByteTokenizer = "bytes";
+/// Its tokens: 256 values and the end of a document.
+inline constexpr int64_t kByteVocabulary = 257;
+
+/// The copy of a tokenizer file in a run's directory.
+inline constexpr const char* kRunTokenizer = "tokenizer.model";
 
 /// The identity of a SentencePiece model of these bytes.
 std::string SentencePieceId(std::string_view bytes);

@@ -2,7 +2,17 @@
 
 #include <algorithm>
 
+#include "runtime/job/tokenizer_keys.h"
+
 namespace ds {
+namespace {
+
+std::unique_ptr<Dataset> OpenDatasetOf(const JobSpec& spec, const std::vector<std::string>& paths) {
+  CheckTokenizer(spec);  // nodes may have other files under one name
+  return OpenDataset(paths, spec.data.tokenizer, spec.data.sequence_length, spec.model.vocabulary);
+}
+
+}  // namespace
 
 BatchReader::BatchReader(const JobSpec& spec, const std::vector<std::string>& paths, bool shuffle, int rank, int ranks)
     : rank_(rank),
@@ -10,7 +20,7 @@ BatchReader::BatchReader(const JobSpec& spec, const std::vector<std::string>& pa
       micro_batches_(spec.batch.accumulation),
       micro_batch_size_(spec.batch.micro_batch_size),
       tokens_(spec.data.sequence_length),
-      dataset_(OpenDataset(paths, spec.data.tokenizer, spec.data.sequence_length, spec.model.vocabulary)),
+      dataset_(OpenDatasetOf(spec, paths)),
       sampler_(dataset_->samples(), spec.seed, shuffle) {
   const size_t tokens = static_cast<size_t>(micro_batches_ * micro_batch_size_ * tokens_);
   inputs_.resize(tokens);
