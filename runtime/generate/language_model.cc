@@ -7,53 +7,27 @@
 
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/segments/segment.h"
+#include "runtime/generate/decoder.h"
+#include "runtime/model/segment_spec.h"
 
 namespace ds {
 namespace {
 
-constexpr int64_t kWindowStep = 32;  // windows are rounded up to this, so that short texts cost little
 constexpr std::align_val_t kAlignment{64};
 
 /// Aligned memory, zero at first.
 class Block {
  public:
-  explicit Block(int64_t bytes = 0)
-      : bytes_(bytes),
-        data_(static_cast<char*>(::operator new(static_cast<size_t>(std::max<int64_t>(bytes, 64)), kAlignment))) {
+  explicit Block(int64_t bytes) : data_(::operator new(static_cast<size_t>(std::max<int64_t>(bytes, 64)), kAlignment)) {
     std::memset(data_, 0, static_cast<size_t>(bytes));
   }
   ~Block() { ::operator delete(data_, kAlignment); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
-  Tensor At(int64_t offset, DType dtype, Shape shape) const { return Tensor(data_ + offset, dtype, shape); }
-  Tensor Bytes() const { return Tensor(data_, DType::u8, Shape{bytes_}); }
+  void* data() const { return data_; }
 
  private:
-  int64_t bytes_;
-  char* data_;
-};
-
-/// Segments and memory for windows of one length. All layers share one `saved`: only the forward pass is run.
-struct Window {
-  SegmentOptions options;
-  std::vector<SegmentSpec> specs;
-  std::vector<std::unique_ptr<Segment>> segments;
-  std::unique_ptr<Block> saved, scratch, activations[2], tokens;
-
-  Window(const ModelConfig& model, int64_t length) : options{model, DType::f32, {1, length}} {
-    specs = BuildSegments(model, DType::f32, options.shape);
-    int64_t saved_bytes = 0, scratch_bytes = 0;
-    for (const SegmentSpec& spec : specs) {
-      segments.push_back(MakeSegment(spec, options));
-      saved_bytes = std::max(saved_bytes, LayOut(spec.saved));
-      scratch_bytes = std::max(scratch_bytes, spec.forward_scratch);
-    }
-    saved = std::make_unique<Block>(saved_bytes);
-    scratch = std::make_unique<Block>(scratch_bytes);
-    for (auto& activation : activations) activation = std::make_unique<Block>(length * model.hidden * 4);
-    tokens = std::make_unique<Block>(length * 4);
-  }
+  void* data_;
 };
 
 }  // namespace
@@ -61,16 +35,15 @@ struct Window {
 struct LanguageModel::Impl {
   JobSpec job;
   TrainingState state;
-  StepContext step;
   int64_t context = 0, parameter_count = 0;
   std::vector<std::unique_ptr<Block>> memory;
-  std::vector<std::vector<Tensor>> params;  // by segment, as SegmentIo wants them
-  std::map<int64_t, Window> windows;
+  std::unique_ptr<Decoder> decoder;
+  std::vector<int32_t> cached;  // the tokens whose keys and values the decoder holds
+  bool keep_cache = true;
   std::vector<float> logits;
 
-  void Load(const CheckpointReader& reader);
+  std::map<std::string, Tensor> Load(const CheckpointReader& reader);
   Tensor LoadParameter(const CheckpointReader& reader, const ParamSpec& spec);
-  Window& WindowFor(int64_t length);
 };
 
 Tensor LanguageModel::Impl::LoadParameter(const CheckpointReader& reader, const ParamSpec& spec) {
@@ -82,26 +55,17 @@ Tensor LanguageModel::Impl::LoadParameter(const CheckpointReader& reader, const 
     throw RuntimeError("parameter " + spec.name + " of the checkpoint is " + held->second.str() + ", the model's is " +
                        real.str());
   memory.push_back(std::make_unique<Block>(spec.shape.numel() * 4));
-  Tensor whole = memory.back()->At(0, DType::f32, spec.shape);
+  Tensor whole(memory.back()->data(), DType::f32, spec.shape);
   reader.Read(spec.name, StateKind::master, 0, whole.Flat(0, real.numel()));
   parameter_count += real.numel();
   return whole;
 }
 
-void LanguageModel::Impl::Load(const CheckpointReader& reader) {
-  const std::vector<SegmentSpec> specs = BuildSegments(job.model, DType::f32, {1, context});
-  for (const SegmentSpec& spec : specs) {
-    std::vector<Tensor>& tensors = params.emplace_back();
-    for (const ParamSpec& param : spec.params) tensors.push_back(LoadParameter(reader, param));
-    if (spec.tied) tensors.push_back(params.front().front());  // the embedding's token table is its first parameter
-  }
-}
-
-Window& LanguageModel::Impl::WindowFor(int64_t length) {
-  length = std::min(context, (length + kWindowStep - 1) / kWindowStep * kWindowStep);
-  auto found = windows.find(length);
-  if (found == windows.end()) found = windows.try_emplace(length, job.model, length).first;
-  return found->second;
+std::map<std::string, Tensor> LanguageModel::Impl::Load(const CheckpointReader& reader) {
+  std::map<std::string, Tensor> parameters;
+  for (const SegmentSpec& spec : BuildSegments(job.model, DType::f32, {1, context}))
+    for (const ParamSpec& param : spec.params) parameters[param.name] = LoadParameter(reader, param);
+  return parameters;
 }
 
 LanguageModel::LanguageModel(const std::filesystem::path& checkpoint, int threads) : impl_(std::make_unique<Impl>()) {
@@ -110,10 +74,9 @@ LanguageModel::LanguageModel(const std::filesystem::path& checkpoint, int thread
   impl_->job = ParseJobSpec(reader.state().job_yaml, (checkpoint / "manifest.json").string() + " (job)",
                             checkpoint.string(), {}, reader.state().data_width);
   impl_->context = impl_->job.data.sequence_length;
-  impl_->step.kernel.threads = threads;
-  impl_->step.training = false;
   impl_->logits.resize(static_cast<size_t>(impl_->job.model.vocabulary));
-  impl_->Load(reader);
+  impl_->decoder =
+      std::make_unique<Decoder>(impl_->job.model, impl_->context, impl_->Load(reader), KernelContext{threads});
 }
 
 LanguageModel::~LanguageModel() = default;
@@ -124,37 +87,30 @@ int64_t LanguageModel::parameters() const { return impl_->parameter_count; }
 int64_t LanguageModel::context() const { return impl_->context; }
 int64_t LanguageModel::vocabulary() const { return impl_->job.model.vocabulary; }
 
+int64_t LanguageModel::cache_bytes() const { return impl_->decoder->cache_bytes(); }
+
+void LanguageModel::KeepCache(bool keep) { impl_->keep_cache = keep; }
+
 std::span<const float> LanguageModel::Logits(std::span<const int32_t> tokens) {
   if (tokens.empty()) throw RuntimeError("no tokens to go on from");
-  if (static_cast<int64_t>(tokens.size()) > context()) tokens = tokens.last(static_cast<size_t>(context()));
-  const int64_t count = static_cast<int64_t>(tokens.size()), hidden = impl_->job.model.hidden;
-  Window& window = impl_->WindowFor(count);
-  const int64_t length = window.options.shape.tokens;
-  // Attention is causal: what stands behind the text (token 0) does not reach it.
-  Tensor ids = window.tokens->At(0, DType::i32, {1, length});
-  std::memset(ids.data, 0, static_cast<size_t>(ids.bytes()));
-  std::copy(tokens.begin(), tokens.end(), ids.as<int32_t>());
-
-  Tensor x;
-  const size_t head = window.segments.size() - 1;
-  for (size_t i = 0; i < head; ++i) {
-    const SegmentSpec& spec = window.specs[i];
-    SegmentIo io;
-    if (i == 0) io.tokens = ids;
-    io.x = x;
-    io.y = window.activations[i % 2]->At(0, DType::f32, {1, length, hidden});
-    io.params = impl_->params[i];
-    std::vector<int64_t> offsets;
-    LayOut(spec.saved, &offsets);
-    for (size_t s = 0; s < spec.saved.size(); ++s)
-      io.saved.push_back(window.saved->At(offsets[s], spec.saved[s].dtype, spec.saved[s].shape));
-    io.scratch = window.scratch->Bytes();
-    window.segments[i]->Forward(impl_->step, io);
-    x = io.y;
-  }
-  HeadLogits(window.options, window.specs[head], impl_->step, impl_->params[head], x.View({length, hidden}), count - 1,
-             1, Tensor::Of(impl_->logits.data(), {1, vocabulary()}));
+  const std::span<const int32_t> window =
+      tokens.subspan(static_cast<size_t>(WindowBegin(static_cast<int64_t>(tokens.size()), context())));
+  std::vector<int32_t>& cached = impl_->cached;
+  if (!impl_->keep_cache) cached.clear();
+  const auto apart = std::mismatch(cached.begin(), cached.end(), window.begin(), window.end()).first;
+  // The last token is computed at any rate: its logits are wanted.
+  const size_t kept = std::min(static_cast<size_t>(apart - cached.begin()), window.size() - 1);
+  cached.resize(kept);
+  impl_->decoder->Truncate(static_cast<int64_t>(kept));
+  impl_->decoder->Forward(window.subspan(kept), impl_->logits);
+  cached.assign(window.begin(), window.end());
   return impl_->logits;
+}
+
+int64_t WindowBegin(int64_t length, int64_t context) {
+  if (length <= context) return 0;
+  const int64_t half = std::max<int64_t>(1, context / 2);
+  return (length - context + half - 1) / half * half;
 }
 
 }  // namespace ds

@@ -33,12 +33,15 @@ int32_t SampleToken(std::span<const float> logits, const SamplingOptions& option
   for (size_t i = 0; i < logits.size(); ++i)
     if (!std::isfinite(logits[i]))
       throw RuntimeError("the model's logit of token " + std::to_string(i) + " is " + std::to_string(logits[i]));
+  if (options.temperature == 0)
+    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-  if (options.temperature == 0) return order.front();
-  if (options.top_k > 0 && static_cast<size_t>(options.top_k) < order.size())
-    order.resize(static_cast<size_t>(options.top_k));
+  size_t candidates = order.size();
+  if (options.top_k > 0) candidates = std::min(candidates, static_cast<size_t>(options.top_k));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(candidates), order.end(),
+                    [&](int32_t a, int32_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); });
+  order.resize(candidates);
 
   std::vector<double> weights;
   double sum = 0;
