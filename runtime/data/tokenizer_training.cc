@@ -105,18 +105,21 @@ bool HoldsAlready(const fs::path& output, const std::string& bytes, bool force) 
 
 TokenizerTrainingResult TrainTokenizer(const TokenizerTrainingOptions& options) {
   Check(options);
-  const std::vector<DataInput> inputs = FindInputs(options.inputs);
+  const std::vector<DataInput> inputs = FindInputs(options.inputs, {options.format, true});
+  const auto size_of = [](const DataInput& input) {
+    return input.stream ? 0 : static_cast<int64_t>(fs::file_size(input.path));
+  };
   int64_t total = 0, before = 0;
   for (const DataInput& input : inputs) {
     if (input.kind == InputKind::tokens || input.kind == InputKind::megatron)
       throw UsageError(input.path.string() + " holds tokens; a tokenizer is trained on text");
-    total += static_cast<int64_t>(fs::file_size(input.path));
+    total += size_of(input);
   }
   TrainingText text(options.sample_bytes);
   if (options.progress) text.progress = [&](int64_t done) { options.progress(std::min(before + done, total), total); };
   for (const DataInput& input : inputs) {
     ReadDocuments(input, options.field, text);
-    before += static_cast<int64_t>(fs::file_size(input.path));
+    before += size_of(input);
   }
   if (text.sentences().empty())
     throw UsageError("there is no text in " + options.inputs.front() +

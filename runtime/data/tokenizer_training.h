@@ -4,13 +4,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "runtime/data/inputs.h"
 
 namespace ds {
 
 struct TokenizerTrainingOptions {
-  std::vector<std::string> inputs;     ///< texts, JSON lines, folders of them
+  std::vector<std::string> inputs;     ///< texts, JSON lines, folders of them, "-"; compressed or not
+  std::optional<InputKind> format;     ///< text or json_lines: what inputs are, whatever their names say
   std::filesystem::path output;        ///< the model's file
   int64_t vocabulary = 0;              ///< pieces, 256 bytes and 2 control pieces among them
   std::string type = "bpe";            ///< or "unigram"

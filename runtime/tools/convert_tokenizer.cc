@@ -81,7 +81,10 @@ void AddTokenizerCommand(CLI::App& app) {
       "  ds-convert tokenizer --input books/ --vocabulary 8000 --output data/books.model\n"
       "  ds-convert data --input books/ --tokenizer data/books.model --output data/books.tok\n\n"
       "The same texts and options give the same file. docs/tokenizers.md says more.");
-  command->add_option("--input,-i", options->inputs, "Text, JSON lines, or a folder of them; several may be named")
+  command
+      ->add_option(
+          "--input,-i", options->inputs,
+          "Text, JSON lines, or a folder of them, gzip and Zstandard too; `-`: standard input;\nseveral may be named")
       ->required()
       ->expected(1, -1);
   command->add_option("--output,-o", options->output, "The model file to write")->required();
@@ -90,6 +93,9 @@ void AddTokenizerCommand(CLI::App& app) {
   command->add_option("--type", options->type, "bpe (byte-pair encoding) or unigram")
       ->check(CLI::IsMember({"bpe", "unigram"}))
       ->capture_default_str();
+  auto format = std::make_shared<std::string>();
+  command->add_option("--format", *format, "What texts are, whatever their names say; wanted with `-`")
+      ->check(CLI::IsMember({"text", "jsonl"}));
   command->add_option("--field", options->field, "The field of JSON lines that holds the text")->capture_default_str();
   command
       ->add_option("--character-coverage", options->character_coverage,
@@ -102,7 +108,8 @@ void AddTokenizerCommand(CLI::App& app) {
                    "Train on so much text at most, drawn from all of it; memory is some tens of times that")
       ->capture_default_str();
   command->add_flag("--force", options->force, "Replace the output where it exists and holds something else");
-  command->callback([options, vocabulary, sample] {
+  command->callback([options, vocabulary, sample, format] {
+    if (!format->empty()) options->format = *format == "jsonl" ? InputKind::json_lines : InputKind::text;
     options->vocabulary = WholeNumber(*vocabulary, "--vocabulary");
     options->sample_bytes = WholeNumber(*sample, "--sample-bytes");
     Run(*options);

@@ -95,6 +95,8 @@ TEST_CASE("a vocabulary that does not fit the text is refused with the one that 
   CHECK(Contains(message(options), "there is no text"));
   options.inputs = {folder / "absent.txt"};
   CHECK(Contains(message(options), "absent.txt"));
+  options.inputs = {folder.Write("x.tok", "a")};
+  CHECK(Contains(message(options), "trained on text"));
   options.inputs = {folder.Write("one.txt", "a")};
   CHECK(Contains(message(options), "259"));
   options = Options(folder, 400);
