@@ -14,8 +14,27 @@ packages=(
   libdnnl-dev libgloo-dev                                        # matrix products and data transport on CPUs
   libsentencepiece-dev zlib1g-dev libzstd-dev                    # tokenizers, compressed texts
   catch2                                                         # tests
+  clang                                                          # fuzz targets; its runtime libraries: below
   bible-kjv                                                      # the quick start's text
 )
+
+# libFuzzer and the sanitizers of the clang that `clang` stands for here: libclang-rt-14-dev on Debian 12, -18-dev on
+# Ubuntu 24.04, -19-dev on Debian 13.
+clang_version() {
+  local needs
+  needs=$(dpkg-query --show --showformat='${Depends}' clang 2> /dev/null || true)
+  [[ $needs =~ clang-([0-9]+) ]] || needs=$(apt-cache depends clang 2> /dev/null || true)
+  if [[ $needs =~ clang-([0-9]+) ]]; then
+    echo "${BASH_REMATCH[1]}"
+  else  # no lists yet
+    case "$(. /etc/os-release 2> /dev/null && echo "${ID:-}${VERSION_ID:-}")" in
+      debian13) echo 19 ;;
+      ubuntu24.04) echo 18 ;;
+      *) echo 14 ;;
+    esac
+  fi
+}
+packages+=("libclang-rt-$(clang_version)-dev")
 
 case "${1:-}" in
   "") ;;

@@ -12,4 +12,7 @@ case "${1:-}" in -h|--help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; ex
 
 scripts/setup.sh
 scripts/build.sh
+command -v clang++ > /dev/null ||
+  echo "note: clang++ is missing, so the fuzz test is skipped: fuzz targets are built by clang alone; scripts/setup.sh" \
+       "installs it" >&2
 ctest --test-dir build --output-on-failure --no-tests=error --timeout 900 "$@"

@@ -63,7 +63,8 @@ std::string SectionOf(const std::string& path) { return path.substr(0, path.find
 /// Whether a job file's top level is a DeepSpeed configuration's: several of its keys, and no section of a job.
 bool IsDeepSpeed(const Value& root) {
   size_t known = 0;
-  for (const auto& [name, value] : root.fields) {
+  for (const auto& field : root.fields) {
+    const std::string& name = field.first;
     const bool deepspeed = std::any_of(DeepSpeedKeys().begin(), DeepSpeedKeys().end(),
                                        [&](const DeepSpeedKey& key) { return SectionOf(key.path) == name; }) ||
                            name == "optimizer" || name == "scheduler";
