@@ -20,6 +20,10 @@ class TextReader : public InputReader {
     unit.name = units_.name();
     unit.after = {input_, units_.offset(), units_.line()};
     unit.file_position = units_.position();
+    if (unit.text.ends) {  // an empty text ends where it begins: it is not to be read again
+      unit.after = {input_ + 1, 0, 1};
+      unit.file_position = 0;
+    }
     return true;
   }
 

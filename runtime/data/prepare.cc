@@ -121,6 +121,8 @@ class Tokenizing {
     try {
       ReadAll();
       while (!workers_.Empty()) Take();
+      if (options_.progress)
+        options_.progress({false, total_, unknown_ ? -1 : total_});  // a signal may have ended a pipe
     } catch (...) {
       Stopped();
       throw;
@@ -225,6 +227,7 @@ void Write(const PrepareOptions& options, const ConversionWork& work,
   AssembleOptions assemble{options.shuffle_seed, options.validation_fraction, {}};
   if (options.progress) assemble.progress = [&](int64_t done) { options.progress({true, done, work.state().tokens}); };
   Assemble(work, assemble, sets);
+  if (options.progress) options.progress({true, work.state().tokens, work.state().tokens});
   const std::vector<fs::path> names = OutputNames(options);
   for (size_t i = 0; i < sets.size(); ++i)
     if (sets.size() > 1 && sets[i]->documents() == 0)

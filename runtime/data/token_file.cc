@@ -13,18 +13,26 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-TokenFile::TokenFile(const fs::path& path) : map_(path) {
-  auto fail = [&](const std::string& reason) { return RuntimeError(path.string() + ": " + reason); };
+TokenFile::TokenFile(const fs::path& path) : path_(path) {
+  map_.emplace(path);
+  Open({map_->data(), map_->size()});
+}
+
+TokenFile::TokenFile(std::string_view bytes, const fs::path& name) : path_(name) { Open(bytes); }
+
+void TokenFile::Open(std::string_view bytes) {
+  bytes_ = bytes;
+  auto fail = [&](const std::string& reason) { return RuntimeError(path_.string() + ": " + reason); };
   TokenHeader header;
-  if (map_.size() < header.size())
-    throw fail("a file of " + std::to_string(map_.size()) + " bytes is no token file, or it is cut short");
-  std::memcpy(header.data(), map_.data(), header.size());
+  if (bytes_.size() < header.size())
+    throw fail("a file of " + std::to_string(bytes_.size()) + " bytes is no token file, or it is cut short");
+  std::memcpy(header.data(), bytes_.data(), header.size());
   try {
     info_ = UnpackTokenHeader(header);
   } catch (const Error& error) {
     throw fail(error.what());
   }
-  const int64_t expected = TokenFileBytes(info_), size = static_cast<int64_t>(map_.size());
+  const int64_t expected = TokenFileBytes(info_), size = static_cast<int64_t>(bytes_.size());
   if (size != expected)
     throw fail("it has " + std::to_string(size) + " bytes, its header states " + std::to_string(expected) +
                (size < expected ? ": it is cut short" : ": something was appended"));
@@ -34,7 +42,7 @@ void TokenFile::Read(int64_t begin, int64_t count, int32_t* out) const {
   if (begin < 0 || count < 0 || count > info_.tokens - begin)
     throw RuntimeError(path().string() + ": tokens [" + std::to_string(begin) + ", +" + std::to_string(count) +
                        ") of " + std::to_string(info_.tokens));
-  const char* tokens = map_.data() + kTokenHeaderBytes;
+  const char* tokens = bytes_.data() + kTokenHeaderBytes;
   uint32_t most = 0;
   auto copy = [&](const auto* from) {
     for (int64_t i = 0; i < count; ++i) {
@@ -57,13 +65,13 @@ int64_t TokenFile::Document(int64_t index) const {
     throw RuntimeError(path().string() + ": document " + std::to_string(index) + " of " +
                        std::to_string(info_.documents));
   int64_t offset;
-  std::memcpy(&offset, map_.data() + TokenDocumentsAt(info_) + index * 8, sizeof offset);
+  std::memcpy(&offset, bytes_.data() + TokenDocumentsAt(info_) + index * 8, sizeof offset);
   return offset;
 }
 
 void TokenFile::VerifyChecksum() const {
-  const size_t payload = map_.size() - kTokenHeaderBytes;
-  const uint64_t checksum = Checksum({map_.data() + kTokenHeaderBytes, payload});
+  const size_t payload = bytes_.size() - kTokenHeaderBytes;
+  const uint64_t checksum = Checksum({bytes_.data() + kTokenHeaderBytes, payload});
   if (checksum != info_.payload)
     throw RuntimeError(path().string() + ": it is damaged: its checksum is " + ChecksumText(checksum) +
                        ", its header states " + ChecksumText(info_.payload) + "; prepare it again");
@@ -74,6 +82,10 @@ void TokenFile::Verify() const {
   std::vector<int32_t> block(1 << 16);
   for (int64_t at = 0; at < info_.tokens; at += static_cast<int64_t>(block.size()))
     Read(at, std::min<int64_t>(static_cast<int64_t>(block.size()), info_.tokens - at), block.data());
+  for (int64_t at = kTokenHeaderBytes + info_.tokens * info_.token_bytes; at < TokenDocumentsAt(info_); ++at)
+    if (bytes_[static_cast<size_t>(at)] != 0)
+      throw RuntimeError(path().string() + ": the padding behind its tokens is not zero, at byte " +
+                         std::to_string(at));
   int64_t last = -1;
   for (int64_t i = 0; i < info_.documents; ++i) {
     const int64_t begin = Document(i);

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/checksum.h"
@@ -29,26 +31,33 @@ struct TokenFileInfo {
 /// Token width for a vocabulary.
 inline uint32_t TokenBytes(int64_t vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
 
-/// A mapped token file whose header and size were checked. Read-only; thread-safe.
+/// A token file whose header and size were checked. Read-only; thread-safe; nothing is allocated.
 class TokenFile {
  public:
-  /// Throws RuntimeError that names the file and what is wrong with it.
+  /// Maps the file. Throws RuntimeError that names it and what is wrong with it.
   explicit TokenFile(const std::filesystem::path& path);
+  /// The same over a file's bytes: the caller's, 8-aligned, outlive this. `name`: for messages.
+  TokenFile(std::string_view bytes, const std::filesystem::path& name);
 
   const TokenFileInfo& info() const { return info_; }
-  const std::filesystem::path& path() const { return map_.path(); }
+  const std::filesystem::path& path() const { return path_; }
 
   /// Tokens [begin, begin + count) into `out`. Throws RuntimeError: a token is not in the vocabulary.
   void Read(int64_t begin, int64_t count, int32_t* out) const;
   /// Where document `index` begins, in tokens of this file.
   int64_t Document(int64_t index) const;
-  /// Reads every byte: the payload's checksum, the tokens' range, the order of the documents. Throws RuntimeError.
+  /// Reads every byte: the payload's checksum, the tokens' range, the padding, the order of the documents. Throws
+  /// RuntimeError.
   void Verify() const;
   /// The checksum of the payload alone. Throws RuntimeError.
   void VerifyChecksum() const;
 
  private:
-  MappedFile map_;
+  void Open(std::string_view bytes);
+
+  std::optional<MappedFile> map_;  // of a file
+  std::string_view bytes_;
+  std::filesystem::path path_;
   TokenFileInfo info_;
 };
 

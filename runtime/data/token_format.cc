@@ -19,12 +19,14 @@ enum Offset : size_t {
   at_token_bytes = 16,
   at_shard = 20,
   at_shards = 24,
+  at_zero = 28,
   at_vocabulary = 32,
   at_tokens = 40,
   at_documents = 48,
   at_tokenizer = 56,
   at_set = 96,
   at_payload = 104,
+  at_second_zero = 112,
   at_checksum = 120,
 };
 
@@ -84,6 +86,8 @@ TokenFileInfo UnpackTokenHeader(const TokenHeader& header) {
   info.tokenizer.assign(name, ::strnlen(name, kTokenizerNameBytes));
   info.set = Get<uint64_t>(header, at_set);
   info.payload = Get<uint64_t>(header, at_payload);
+  if (Get<uint32_t>(header, at_zero) != 0 || Get<uint64_t>(header, at_second_zero) != 0)
+    throw RuntimeError("its header's reserved bytes are not zero");
   if (info.token_bytes != 2 && info.token_bytes != 4)
     throw RuntimeError("its tokens have " + std::to_string(info.token_bytes) + " bytes, not 2 or 4");
   if (info.shard >= info.shards)

@@ -22,6 +22,13 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
+/// The first signal is seen at the next piece of input; a second one ends the program at once (nothing is lost: what
+/// counts is on disk).
+void Interrupt(int signal) {
+  interrupted = signal;
+  std::signal(signal, SIG_DFL);
+}
+
 std::string Megabytes(double bytes) {
   char text[32];
   std::snprintf(text, sizeof text, bytes < 1e9 ? "%.1f MB" : "%.2f GB", bytes < 1e9 ? bytes / 1e6 : bytes / 1e9);
@@ -99,8 +106,8 @@ void Report(const PrepareResult& result, double seconds) {
 }
 
 void Run(PrepareOptions& options) {
-  std::signal(SIGINT, [](int) { interrupted = SIGINT; });
-  std::signal(SIGTERM, [](int) { interrupted = SIGTERM; });
+  std::signal(SIGINT, Interrupt);
+  std::signal(SIGTERM, Interrupt);
   PrepareResult result;
   const auto began = std::chrono::steady_clock::now();
   {
@@ -167,9 +174,10 @@ void AddDataCommand(CLI::App& app) {
       ->required()
       ->expected(1, -1);
   command->add_option("--output,-o", options.output, "PREFIX.tok")->required();
-  command->add_option("--tokenizer", options.tokenizer,
-                      "What data.tokenizer names [bytes]. `bytes`: a token a byte, and one that ends a document.\n"
-                      "Of Megatron-LM's data: the one that made its ids, which are kept");
+  command->add_option(
+      "--tokenizer", options.tokenizer,
+      "What data.tokenizer names [bytes]: `bytes` (a token a byte, and one that ends a document) or a model file.\n"
+      "Of Megatron-LM's data: the one that made its ids, which are kept");
   command
       ->add_option("--field", options.field,
                    "The field of JSON lines that holds the text; a dot leads into objects: meta.text")

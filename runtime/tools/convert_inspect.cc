@@ -1,5 +1,6 @@
 // ds-convert inspect, verify: what a token file or a checkpoint holds, and whether its bytes are whole.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/inputs.h"
+#include "runtime/data/megatron.h"
 #include "runtime/data/token_file.h"
 #include "runtime/tools/convert.h"
 #include "runtime/tools/convert_checkpoint.h"
@@ -19,19 +21,37 @@ namespace fs = std::filesystem;
 
 long long Long(int64_t value) { return value; }
 
-std::vector<fs::path> TokenFiles(const std::string& path) {
-  std::vector<fs::path> files;
-  for (const DataInput& input : FindInputs({path})) {
-    if (input.kind != InputKind::tokens)
-      throw UsageError(input.path.string() + " is neither a token file (*.tok) nor a checkpoint");
-    files.push_back(input.path);
-  }
+std::vector<DataInput> TokenFiles(const std::string& path) {
+  std::vector<DataInput> files = FindInputs({path});
+  for (const DataInput& input : files)
+    if (input.kind != InputKind::tokens && input.kind != InputKind::megatron)
+      throw UsageError(input.path.string() +
+                       " is neither a token file (*.tok), nor an index of Megatron-LM (*.idx), nor a checkpoint");
   return files;
 }
 
-void InspectTokens(const std::vector<fs::path>& files) {
+void InspectMegatron(const fs::path& path) {
+  const MegatronData data(path);
+  std::printf("%s: Megatron-LM's, %lld tokens of %s, %lld document%s, %lld sequences\n", path.c_str(),
+              Long(data.index().tokens()), data.index().dtype(), Long(data.index().documents()),
+              data.index().documents() == 1 ? "" : "s", Long(data.index().sequences()));
+}
+
+/// The index and both files' sizes; that every id could be a token.
+void VerifyMegatron(const fs::path& path) {
+  const MegatronData data(path);
+  std::vector<int32_t> block(1 << 16);
+  const int64_t size = static_cast<int64_t>(block.size()), tokens = data.index().tokens();
+  for (int64_t at = 0; at < tokens; at += size) data.Read(at, std::min(size, tokens - at), INT32_MAX, block.data());
+}
+
+void InspectTokens(const std::vector<DataInput>& files) {
   int64_t tokens = 0, documents = 0;
-  for (const fs::path& path : files) {
+  for (const auto& [path, kind, stream] : files) {
+    if (kind == InputKind::megatron) {
+      InspectMegatron(path);
+      continue;
+    }
     const TokenFileInfo info = TokenFile(path).info();
     std::printf("%s: shard %u of %u, %lld tokens of %u bytes, %lld document%s, tokenizer %s, vocabulary %lld\n",
                 path.c_str(), info.shard, info.shards, Long(info.tokens), info.token_bytes, Long(info.documents),
@@ -39,7 +59,7 @@ void InspectTokens(const std::vector<fs::path>& files) {
     tokens += info.tokens;
     documents += info.documents;
   }
-  if (files.size() > 1)
+  if (files.size() > 1 && tokens > 0)
     std::printf("%zu files: %lld tokens, %lld document%s\n", files.size(), Long(tokens), Long(documents),
                 documents == 1 ? "" : "s");
 }
@@ -55,9 +75,12 @@ void Inspect(const std::string& path) {
 void Verify(const std::string& path) {
   const std::optional<CheckpointPath> checkpoints = FindCheckpoints(path);
   if (checkpoints) return VerifyCheckpoints(*checkpoints);
-  for (const fs::path& file : TokenFiles(path)) {
-    TokenFile(file).Verify();
-    std::printf("%s: whole\n", file.c_str());
+  for (const DataInput& file : TokenFiles(path)) {
+    if (file.kind == InputKind::megatron)
+      VerifyMegatron(file.path);
+    else
+      TokenFile(file.path).Verify();
+    std::printf("%s: whole\n", file.path.c_str());
   }
 }
 

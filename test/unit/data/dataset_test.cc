@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/prepare.h"
+#include "test/unit/data/compress.h"
 #include "test/unit/data/temp_folder.h"
 
 namespace ds {
@@ -73,7 +74,9 @@ TEST_CASE("text, JSON lines, token files and shards of the same documents are th
   Prepare({folder / "lines.jsonl"}, folder / "parts.tok", 4);
   const auto expected = Stream(*OpenDataset({texts}, "bytes", 3, 300), 3);
   REQUIRE(expected.size() == 25);
-  for (const char* name : {"lines.jsonl", "whole.tok", "parts.tok"}) {
+  folder.Write("lines.jsonl.gz", test::Gzip(ReadFile(folder / "lines.jsonl")));
+  folder.Write("lines.ndjson.zst", test::Zstd(ReadFile(folder / "lines.jsonl")));
+  for (const char* name : {"lines.jsonl", "lines.jsonl.gz", "lines.ndjson.zst", "whole.tok", "parts.tok"}) {
     CAPTURE(name);
     CHECK(Stream(*OpenDataset({folder / name}, "bytes", 3, 300), 3) == expected);
   }

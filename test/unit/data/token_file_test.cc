@@ -1,7 +1,12 @@
 #include "runtime/data/token_file.h"
 
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <cstring>
 #include <numeric>
 
+#include "runtime/base/checksum.h"
 #include "runtime/base/error.h"
 #include "test/unit/data/temp_folder.h"
 
@@ -95,6 +100,104 @@ TEST_CASE("any flipped bit, any missing or extra byte is an error that names the
   CHECK(Contains(check(), "appended"));
   fs::remove(path);
   CHECK(Contains(check(), path.string()));
+}
+
+TEST_CASE("each field that says something impossible is named, though every checksum holds") {
+  TempFolder folder;
+  WriteDocuments(folder / "a.tok", {{1, 2, 3}, {4, 256}}, 257);
+  const std::string whole = ReadFile(folder / "a.tok");
+  REQUIRE(whole.size() == 128 + 16 + 16);     // 5 tokens, 6 bytes of padding, 2 offsets
+  const auto seal = [](std::string& bytes) {  // the checksums of what is there
+    const uint64_t payload = Checksum(std::string_view(bytes).substr(128));
+    std::memcpy(bytes.data() + 104, &payload, 8);
+    const uint64_t header = Checksum(std::string_view(bytes).substr(0, 120));
+    std::memcpy(bytes.data() + 120, &header, 8);
+  };
+  struct Case {
+    const char* field;
+    size_t at;
+    int bytes;
+    int64_t value;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"magic", 0, 8, 0x4d4d494449445800, "does not begin as token files do"},
+      {"byte order", 8, 4, 0x04030201, "byte order"},
+      {"version", 12, 4, 2, "its version is 2"},
+      {"token width", 16, 4, 3, "its tokens have 3 bytes"},
+      {"token width", 16, 4, 0, "its tokens have 0 bytes"},
+      {"token width", 16, 4, 4, "it is cut short"},
+      {"shard", 20, 4, 1, "it is shard 1 of 1"},
+      {"shards", 24, 4, 0, "it is shard 0 of 0"},
+      {"reserved", 28, 4, 1, "reserved bytes are not zero"},
+      {"reserved", 112, 8, 1, "reserved bytes are not zero"},
+      {"vocabulary", 32, 8, 0, "its vocabulary of 0 does not fit"},
+      {"vocabulary", 32, 8, -1, "its vocabulary of -1 does not fit"},
+      {"vocabulary", 32, 8, 65537, "its vocabulary of 65537 does not fit"},
+      {"vocabulary", 32, 8, 256, "token 256 near position 0 is not in its vocabulary of 256"},
+      {"tokens", 40, 8, -1, "counts of tokens and documents are impossible"},
+      {"tokens", 40, 8, 9, "it is cut short"},
+      {"tokens", 40, 8, int64_t{1} << 62, "counts of tokens and documents are impossible"},
+      {"tokens", 40, 8, 4, "something was appended"},
+      {"documents", 48, 8, 6, "counts of tokens and documents are impossible"},
+      {"documents", 48, 8, -1, "counts of tokens and documents are impossible"},
+      {"documents", 48, 8, 3, "it is cut short"},
+      {"documents", 48, 8, 1, "something was appended"},
+      {"a token", 128, 2, 257, "token 257 near position 0"},
+      {"a token", 136, 2, 65535, "token 65535 near position 0"},
+      {"padding", 139, 1, 1, "the padding behind its tokens is not zero, at byte 139"},
+      {"offsets", 144, 8, 3, "document 1 begins at token 3, out of order"},
+      {"offsets", 152, 8, 0, "document 1 begins at token 0, out of order"},
+      {"offsets", 152, 8, 5, "document 1 begins at token 5, out of order"},
+      {"offsets", 144, 8, -1, "document 0 begins at token -1, out of order"},
+  };
+  for (const Case& test : cases) {
+    CAPTURE(test.field, test.value);
+    std::string bytes = whole;
+    std::memcpy(bytes.data() + test.at, &test.value, static_cast<size_t>(test.bytes));
+    seal(bytes);
+    const std::string message = MessageOf<RuntimeError>([&] { TokenFile(bytes, "b.tok").Verify(); });
+    CHECK(message.starts_with("b.tok: "));
+    CHECK(Contains(message, test.message));
+  }
+  std::string sealed = whole;
+  seal(sealed);
+  CHECK(sealed == whole);
+  TokenFile(whole, "b.tok").Verify();
+  for (const std::string& foreign : {std::string(200, '\0'), "PAR1" + std::string(500, 'x'), std::string(4096, '{')})
+    CHECK(Contains(MessageOf<RuntimeError>([&] { TokenFile(foreign, "b.tok"); }), "b.tok: it does not begin as token"));
+}
+
+TEST_CASE("ds-convert verify and inspect name the file and the reason") {
+  TempFolder folder;
+  WriteDocuments(folder / "a.tok", {{1, 2, 3}, {4, 256}}, 257);
+  const std::string whole = ReadFile(folder / "a.tok");
+  const auto run = [&](const std::string& command) {
+    const std::string program = std::string(DS_BIN_DIR) + "/ds-convert " + command + " '" +
+                                (folder / "a.tok").string() + "' > '" + (folder / "log").string() + "' 2>&1";
+    const int status = std::system(program.c_str());
+    return std::pair{WEXITSTATUS(status), ReadFile(folder / "log")};
+  };
+  CHECK(run("verify").first == 0);
+  CHECK(Contains(run("inspect").second, "5 tokens of 2 bytes, 2 documents, tokenizer bytes, vocabulary 257"));
+  struct Case {
+    size_t flip, size;
+    const char* message;
+  };
+  for (const Case& test : {Case{3, 160, "does not begin as token files do"}, Case{40, 160, "its header is damaged"},
+                           Case{130, 160, "it is damaged: its checksum"}, Case{0, 159, "it is cut short"}}) {
+    CAPTURE(test.flip, test.size);
+    std::string bytes = whole.substr(0, test.size);
+    if (test.flip > 0) bytes[test.flip] ^= 4;
+    test::Overwrite(folder / "a.tok", bytes);
+    for (const char* command : {"verify", "inspect"}) {
+      if (test.flip == 130 && command == std::string("inspect")) continue;  // it reads no tokens
+      const auto [code, output] = run(command);
+      CHECK(code != 0);
+      CHECK(Contains(output, "error: " + (folder / "a.tok").string() + ": "));
+      CHECK(Contains(output, test.message));
+    }
+  }
 }
 
 TEST_CASE("a token outside the vocabulary is found where it is read") {
