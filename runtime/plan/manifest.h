@@ -30,6 +30,7 @@ struct TrainingState {
   uint64_t seed = 0;  ///< all random numbers are functions of seed and position
   int data_width = 1;
   double final_loss = 0;
+  std::string data;      ///< Dataset::identity of data.train; empty: written before this was remembered
   std::string job_yaml;  ///< the resolved spec that wrote it
 };
 

@@ -44,6 +44,7 @@ class Object {
     if (!field) throw RuntimeError(place_ + " lacks `" + key + "`");
     return *field;
   }
+  const Value* Find(const char* key) const { return value_.Find(key); }
   const std::vector<Value>& List(const char* key) const {
     const Value& list = At(key);
     if (list.kind != Value::Kind::list) throw RuntimeError(place_ + ": `" + key + "` is not a list");
@@ -80,7 +81,7 @@ void WriteTraining(JsonWriter& json, const TrainingState& state) {
       .Field("seed", state.seed)
       .Field("data_width", state.data_width);
   WriteDouble(json, "final_loss", state.final_loss);
-  json.EndObject();
+  json.Field("data", state.data).EndObject();
 }
 
 TrainingState ReadTraining(const Object& object) {
@@ -95,6 +96,7 @@ TrainingState ReadTraining(const Object& object) {
   state.seed = AsUnsigned(object.At("seed"));
   state.data_width = object.Int("data_width");
   state.final_loss = ReadDouble(object.At("final_loss"));
+  if (const Value* data = object.Find("data")) state.data = AsString(*data);
   return state;
 }
 

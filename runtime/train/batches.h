@@ -22,6 +22,7 @@ class BatchReader {
   std::vector<MicroBatch> Read(int64_t position);
 
   int64_t samples() const { return dataset_->samples(); }
+  std::string identity() const { return dataset_->identity(); }
 
  private:
   int rank_, ranks_;

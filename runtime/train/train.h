@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/comm/communicator.h"
 #include "runtime/job/job_spec.h"
@@ -48,6 +50,8 @@ class Reporter {
   virtual bool StopRequested() = 0;
 };
 
+struct MicroBatch;  // runtime/exec/executor.h
+
 struct TrainEnvironment {
   int rank = 0, size = 1;
   int threads = 1;            ///< CPU threads of this rank
@@ -56,6 +60,9 @@ struct TrainEnvironment {
   int64_t attempt = 1;
   CommunicatorFactory communicators;
   Reporter* reporter = nullptr;
+  /// Called with the samples of this rank before each step (its number), for those who record what was trained on;
+  /// may be empty.
+  std::function<void(int64_t step, const std::vector<MicroBatch>& micro_batches)> on_batch = {};
 };
 
 /// What the summary compares: predicted and measured alike.

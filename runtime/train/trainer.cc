@@ -104,6 +104,7 @@ StepRecord Trainer::Step(Clock::time_point begin) {
   inputs.decide = [this](const StepSums& sums) { return Decide(sums); };
   const Clock::time_point reading = Clock::now();
   inputs.micro_batches = train_data_.Read(state_.samples);
+  if (environment_.on_batch) environment_.on_batch(state_.step + 1, inputs.micro_batches);
   const double data_seconds = SecondsSince(reading);
 
   const StepOutcome outcome = executor_->Run(inputs);

@@ -32,6 +32,7 @@ class Trainer {
   void MakePlans();
   void Allocate();
   void LoadState();
+  void CheckSameData();
 
   // trainer.cc
   using Clock = std::chrono::steady_clock;

@@ -1,4 +1,5 @@
 // What happens before the first step: plans, memory, parameters.
+#include "runtime/base/checksum.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/job/yaml.h"
 #include "runtime/plan/planner.h"
@@ -21,9 +22,26 @@ Trainer::Trainer(const JobSpec& spec, const TrainEnvironment& environment, Commu
     validation_data_.emplace(spec, spec.data.validation, false, environment.rank, environment.size);
   }
   environment_.reporter->OnState("loading");
+  CheckSameData();
   MakePlans();
   Allocate();
   LoadState();
+}
+
+/// A rank whose files are others would train on other samples at the same positions, and nobody would see it.
+void Trainer::CheckSameData() {
+  const uint64_t checksum = Checksum(train_data_.identity());
+  const double own[2] = {static_cast<double>(checksum >> 32), static_cast<double>(checksum & 0xffffffff)};
+  std::vector<double> all(static_cast<size_t>(environment_.size) * 2);
+  communicators_.control->AllGather(Tensor::Of(const_cast<double*>(own), Shape{2}),
+                                    Tensor::Of(all.data(), Shape{static_cast<int64_t>(all.size())}));
+  for (int rank = 1; rank < environment_.size; ++rank) {
+    const size_t at = static_cast<size_t>(rank) * 2;
+    if (all[at] == all[0] && all[at + 1] == all[1]) continue;
+    throw UsageError("data.train is not the same for rank 0 and rank " + std::to_string(rank) + " (rank " +
+                     std::to_string(environment_.rank) + " reads " + train_data_.identity() +
+                     "); every node must see the same files");
+  }
 }
 
 void Trainer::MakePlans() {
@@ -90,6 +108,11 @@ void Trainer::LoadState() {
     CheckSameOptimizer(spec_, reader, environment_.resume);
     store_->Fill(CheckpointSource(reader));
     state_ = reader.state();
+    if (!state_.data.empty() && state_.data != train_data_.identity())
+      Event("data_changed", "data.train was " + state_.data + " when " + environment_.resume +
+                                " was written, and is now " + train_data_.identity() +
+                                ": samples differ from here on; position " + std::to_string(state_.samples) +
+                                " is kept");
     loss_scale_.Restore(state_.loss_scale, state_.good_steps, state_.hysteresis_left);
     std::string message = "step " + std::to_string(state_.step) + " from " + environment_.resume;
     if (state_.seed != spec_.seed)
@@ -101,6 +124,7 @@ void Trainer::LoadState() {
     state_.seed = spec_.seed;
   }
   state_.data_width = environment_.size;
+  state_.data = train_data_.identity();
   state_.job_yaml = ToYaml(spec_);
 }
 

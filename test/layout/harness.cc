@@ -145,12 +145,19 @@ RunOutcome Run(JobSpec spec, const RunOptions& options) {
       environment.run_directory = directory;
       environment.resume = options.resume;
       environment.reporter = &collectors[rank];
+      if (options.on_batch)
+        environment.on_batch = [&, rank](int64_t step, const std::vector<MicroBatch>& micro_batches) {
+          std::lock_guard lock(mutex);
+          options.on_batch(rank, step, micro_batches);
+        };
+      JobSpec own = spec;
+      if (options.adjust) options.adjust(rank, own);
       environment.communicators = [&, rank](const std::string& stream) {
         std::unique_ptr<Communicator> made = world.Make(rank, stream);
         return options.decorate ? options.decorate(stream, std::move(made)) : std::move(made);
       };
       try {
-        results[rank] = Train(spec, environment);
+        results[rank] = Train(own, environment);
       } catch (const CommunicatorAborted&) {
         std::lock_guard lock(mutex);
         ++outcome.failed_ranks;

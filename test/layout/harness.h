@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/exec/executor.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/train/train.h"
 
@@ -35,6 +36,9 @@ struct RunOptions {
   Decorate decorate = {};
   OnStep on_step = {};
   OnState on_state = {};
+  std::function<void(int rank, JobSpec& spec)> adjust = {};  ///< what is another on this rank
+  /// With each rank's samples before each step, one call at a time.
+  std::function<void(int rank, int64_t step, const std::vector<MicroBatch>& micro_batches)> on_batch = {};
 };
 
 /// The state of a parameter at the end, as its checkpoint has it.

@@ -15,8 +15,9 @@ using test::MessageOf;
 
 Manifest Example() {
   Manifest m;
-  m.training = {
-      12, 3456, 96, 11, 65536.0, 7, 1, 18446744073709551615u, 4, 0.1 + 0.2, "job:\n  name: \"x\"\n# \xc3\xa9\n"};
+  m.training = {12,      3456,      96,     11,
+                65536.0, 7,         1,      18446744073709551615u,
+                4,       0.1 + 0.2, "data", "job:\n  name: \"x\"\n# \xc3\xa9\n"};
   m.written_ns = 1'700'000'000'123'456'789;
   m.ranks = 2;
   m.parameters = {{"a.weight", Shape{2, 3}}, {"b", Shape{5}}};
