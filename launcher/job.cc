@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/number.h"
+#include "runtime/job/data_paths.h"
 #include "runtime/job/keys.h"
 #include "runtime/plan/manifest.h"
 
@@ -128,6 +129,7 @@ Job PrepareJob(const LaunchOptions& options) {
   job.hosts = ChooseHosts(options);
   job.ranks = MapRanks(job.hosts);
   job.spec = job.foreign() ? SpecOfProgram(options) : LoadJobSpec(options.job_file, options.overrides, job.world());
+  if (!job.foreign() && !options.plan_for) CheckDataPaths(job.spec, options.job_file, options.overrides);
   CheckName(job.spec.name);
   if (job.spec.launch.min_nodes && *job.spec.launch.min_nodes < static_cast<int64_t>(job.hosts.size())) {
     throw UsageError("launch.min_nodes " + std::to_string(*job.spec.launch.min_nodes) + " is less than the job's " +

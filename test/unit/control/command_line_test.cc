@@ -92,6 +92,9 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"job.yaml", "--output=", "--dry-run"}, 2, "--output="},  // not: --output --dry-run
       {{"job.yaml", "--dry-run", "--plan-for", "65536x65536"}, 2, "1048576 ranks"},
       {{"job.yaml", "--dry-run", "--plan-for", "2by2"}, 2, "NxM"},
+      {{"job.yaml", "--dry-run", "--set", "data.train=no/t.txt"}, 2, "/no/t.txt does not exist; paths are relative"},
+      {{"job.yaml", "--set", "data.validation=[t.txt, v.tok]"}, 2, "--set data.validation:1:1: data.validation: "},
+      {{"job.yaml", "--set", "data.train=m.idx"}, 2, "/m.idx does not exist; Megatron-LM's data are"},
       {{"job.yaml", "--dry-run", "--plan_for", "2x2", "--machine", "m"}, 2, "--machine"},
       {{"--resume", "auto", "--", "true"}, 2, "--resume"},
       {{"--set", "training.steps=3", "--", "true"}, 2, "training.steps"},
@@ -120,6 +123,7 @@ TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
       {{"job.yaml", "--hostfile", "hosts", "--dry_run"}, 0, "     3      1     1  127.0.0.2"},
       {{"job.yaml", "--dry-run", "--num-gpus", "3"}, 0, "3 ranks on 1 node\n"},
       {{"job.yaml", "--dry-run", "--plan-for", "2x4"}, 0, "8 ranks on 2 nodes"},
+      {{"job.yaml", "--dry-run", "--plan-for", "2x4", "--set", "data.train=not/here.tok"}, 0, "8 ranks on 2 nodes"},
       {{"job.yaml", "--dry-run", "--set", "training.steps=5", "--set", "training.steps=7"}, 0, "steps: 7"},
       {{"job.yaml", "--dry-run", "--set", "data.train=[t.txt, job.yaml]"}, 0, "/job.yaml"},
       {{"job.yaml", "--dry-run", "--export", "SECRET=hidden-value"}, 0, "SECRET"},
