@@ -36,8 +36,9 @@ class Scratch {
     fs::create_directories(path("data/kjv"));
     const std::string text = ReadFile(kSource + "/LICENSE");
     for (const char* file : {"data/kjv/train.txt", "data/kjv/validation.txt", "text.txt"}) Write(file, text);
-    for (const char* part : {"train", "validation"})
-      Must("build/bin/ds-convert data --input text.txt --output data/kjv/" + std::string(part) + ".tok");
+    // The README's own data too: a dry run looks for it.
+    for (const char* output : {"kjv/train", "kjv/validation", "mine-train", "mine-validation"})
+      Must("build/bin/ds-convert data --input text.txt --output data/" + std::string(output) + ".tok");
   }
 
   std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
