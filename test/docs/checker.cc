@@ -111,13 +111,23 @@ void Checker::Program(const Command& command, const std::string& name, bool plac
   for (const std::string& word : own)
     if (IsFlag(word) && !FlagsOf(program).contains(FlagOf(word))) Add("no flag " + FlagOf(word) + " of " + name);
   Keys(command);
-  // What is no placeholder can be looked at by the program itself.
+  // What is no placeholder can be looked at by the program itself, where the files that it names are there.
   const bool job = own.size() > 1 && fs::exists(scratch_ + "/" + own[1]);
-  if (name != "ds-launch" || placeholders || !job || !problems_.empty()) return;
+  if (name != "ds-launch" || placeholders || !job || !problems_.empty() || !HasFiles(own)) return;
   std::string line;
   for (const std::string& word : own) line += Quoted(word) + " ";
   const Ran ran = Bash(line + "--dry-run --resume never", scratch_);
   if (ran.code != 0) Add("its dry run says: " + ran.output);
+}
+
+/// Whether the files that a job's `--set KEY=PATH` name are there: those that an earlier command makes are not.
+bool Checker::HasFiles(const std::vector<std::string>& words) const {
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    const std::string value = words[i + 1].substr(words[i + 1].find('=') + 1);
+    if (words[i] != "--set" || value.find('/') == std::string::npos) continue;
+    if (!fs::exists(fs::path(scratch_ + "/" + words[1]).parent_path() / value)) return false;
+  }
+  return true;
 }
 
 void Checker::Keys(const Command& command) {
@@ -171,7 +181,10 @@ void Checker::Ctest(const Command& command, size_t first) {
     if (flag == "--test-dir" || (flag != "-L" && flag != "-LE" && flag != "-R")) continue;
     if (IsPlaceholder(value)) continue;
     const Ran ran = Bash("ctest --test-dir " + Quoted(build) + " -N " + flag + " " + Quoted(value), scratch_);
-    if (ran.output.find("Total Tests: 0") != std::string::npos) Add("no tests for " + flag + " " + value);
+    if (ran.output.find("Total Tests: 0") == std::string::npos) continue;
+    // A build with sanitizers leaves some out.
+    if (ReadFile(source_ + "/test/CMakeLists.txt").find(value) == std::string::npos)
+      Add("no tests for " + flag + " " + value);
   }
 }
 

@@ -40,6 +40,7 @@ class Checker {
 
   /// The flags that `program` (a command line) names in its --help.
   const std::set<std::string>& FlagsOf(const std::string& program);
+  bool HasFiles(const std::vector<std::string>& words) const;
   bool Exists(const std::string& path) const;  ///< in the repository; '*' stands for anything in a name
 
   std::string source_, bin_, scratch_, keys_;
