@@ -5,6 +5,7 @@
 #include "kernels/check.h"
 #include "kernels/matmul_onednn.h"
 #include "kernels/matmul_own.h"
+#include "kernels/matmul_packed.h"
 #include "kernels/parallel.h"
 
 namespace ds {
@@ -28,7 +29,9 @@ const void* Advance(const void* p, DType type, int64_t elements) {
 
 void Multiply(const BlockProduct& p) {
   if (p.m == 0 || p.n == 0) return;
-  if (p.ab == DType::f64)
+  if (const detail::PackedKernel* packed = detail::PackedKernelFor(p.ab))
+    detail::MultiplyPacked(*packed, {}, p);
+  else if (p.ab == DType::f64)
     detail::MultiplyDouble(p);
   else if (p.ab == DType::f16 || !detail::MultiplyWithOneDnn(p))
     detail::MultiplyConverted(p);
@@ -82,6 +85,8 @@ void MatMul(const KernelContext& context, Tensor a, Tensor b, Tensor c, const Ma
   }
 
   if (p.m == 0 || p.n == 0) return;
+  if (const detail::PackedKernel* packed = detail::PackedKernelFor(p.ab))
+    return detail::MultiplyPacked(*packed, context, p);
   const int64_t rows = PieceLength(p.m, kTileRows), columns = PieceLength(p.n, kTileColumns);
   const int64_t across = (p.n + columns - 1) / columns, down = (p.m + rows - 1) / rows;
   detail::ParallelFor(context, across * down, [&](int64_t i) {

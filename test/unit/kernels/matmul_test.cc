@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "kernels/matmul_own.h"
+#include "kernels/matmul_packed.h"
 #include "test/unit/kernels/reference.h"
 #include "test/unit/kernels/support.h"
 
@@ -104,6 +105,71 @@ TEST_CASE("what oneDNN declines on older CPUs goes through fp32") {
     p.a = a.data(), p.lda = 1100, p.b = b.data(), p.ldb = 70, p.c = c.data(), p.ldc = 70;
     detail::MultiplyConverted(p);
     CheckClose("c", c, want, 4e-6);
+  }
+}
+
+TEST_CASE("packed products agree with the formula beyond one slab in each direction") {
+  for (const detail::PackedKernel* kernel : {detail::Avx512Kernel(), detail::AmxKernel()}) {
+    if (!kernel) continue;  // not on this CPU
+    const DType dtype = kernel->type;
+    for (const Size& s : {Size{1030, 45, 70}, Size{19, 1100, 33}, Size{37, 50, 2100}})
+      for (int orientation = 0; orientation < 4; ++orientation)
+        for (DType c_type : {dtype, DType::f32}) {
+          const bool ta = orientation & 1, tb = orientation & 2;
+          CAPTURE(kernel->name, s.m, s.n, s.k, ta, tb, NameOf(c_type));
+          const Array a = Array::Random(dtype, ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+          const Array b = Array::Random(dtype, tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
+          const Array before = Array::Random(c_type, {s.m, s.n}, 3);
+          Values want = reference::MatMul(Z(s.m), Z(s.n), Z(s.k), a.values(), ta, b.values(), tb);
+          for (size_t i = 0; i < want.size(); ++i) want[i] += before[i];
+          const auto got = OnAnyThreads([&](const KernelContext& context) {
+            Array c = before;
+            detail::BlockProduct p;
+            p.ab = dtype, p.c_type = c_type, p.m = s.m, p.n = s.n, p.k = s.k;
+            p.transpose_a = ta, p.transpose_b = tb, p.accumulate = true;
+            p.a = a.data(), p.lda = ta ? s.m : s.k, p.b = b.data(), p.ldb = tb ? s.k : s.n;
+            p.c = c.data(), p.ldc = s.n;
+            detail::MultiplyPacked(*kernel, context, p);
+            return std::vector<Array>{c};
+          });
+          CheckClose("c", got[0], want, c_type == DType::f32 ? 4e-6 : 0.01);
+        }
+  }
+}
+
+TEST_CASE("a packed product's rows have the same bits alone as among others") {
+  for (const detail::PackedKernel* kernel : {detail::Avx512Kernel(), detail::AmxKernel()}) {
+    if (!kernel) continue;
+    const int64_t m = 61, n = 90, k = 1500;
+    const Array a = Array::Random(kernel->type, {m, k}, 1), b = Array::Random(kernel->type, {n, k}, 2);
+    const auto multiply = [&](int64_t first_row, int64_t rows) {
+      Array c(DType::f32, {rows, n});
+      detail::BlockProduct p;
+      p.ab = kernel->type, p.m = rows, p.n = n, p.k = k, p.transpose_b = true;
+      p.a = static_cast<const char*>(a.tensor().data) + first_row * k * static_cast<int64_t>(SizeOf(kernel->type));
+      p.lda = k, p.b = b.data(), p.ldb = k, p.c = c.data(), p.ldc = n;
+      detail::MultiplyPacked(*kernel, {}, p);
+      return c;
+    };
+    const Array all = multiply(0, m);
+    for (int64_t row : {0, 13, 14, 60}) {
+      const Array one = multiply(row, 1);
+      for (int64_t j = 0; j < n; ++j) REQUIRE(one[Z(j)] == all[Z(row * n + j)]);
+    }
+  }
+}
+
+TEST_CASE("oneDNN multiplies where the CPU has no kernel of ours") {
+  for (int orientation = 0; orientation < 4; ++orientation) {
+    const bool ta = orientation & 1, tb = orientation & 2;
+    const Array a = Array::Random(DType::f32, ta ? Shape{70, 53} : Shape{53, 70}, 1);
+    const Array b = Array::Random(DType::f32, tb ? Shape{47, 70} : Shape{70, 47}, 2);
+    Array c(DType::f32, {53, 47});
+    detail::BlockProduct p;
+    p.m = 53, p.n = 47, p.k = 70, p.transpose_a = ta, p.transpose_b = tb;
+    p.a = a.data(), p.lda = ta ? 53 : 70, p.b = b.data(), p.ldb = tb ? 70 : 47, p.c = c.data(), p.ldc = 47;
+    REQUIRE(detail::MultiplyWithOneDnn(p));
+    CheckClose("c", c, reference::MatMul(53, 47, 70, a.values(), ta, b.values(), tb), 4e-6);
   }
 }
 
