@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "kernels/aligned_memory.h"
+#include "kernels/parallel.h"
 
 namespace ds::detail {
 namespace {
@@ -255,6 +256,11 @@ const PackedKernel* PackedKernelFor(DType dtype) {
 }
 
 void MultiplyPacked(const PackedKernel& kernel, const KernelContext& context, const BlockProduct& p) {
+  if (kernel.few_rows && p.m <= kFewRows && p.transpose_b && !p.transpose_a) {
+    const int64_t slab = Piece(p.k, kSlabDepth, kernel.depth_unit),
+                  depth = Piece(slab, kernel.depth, kernel.depth_unit);
+    return ParallelFor(context, CeilDiv(p.n, 16), [&](int64_t i) { kernel.few_rows(p, 16 * i, slab, depth); });
+  }
   static thread_local Buffers buffers;
   const int64_t panels = CeilDiv(p.m, kernel.rows) * CeilDiv(p.n, kernel.columns);
   const double work = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);

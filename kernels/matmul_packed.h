@@ -35,6 +35,8 @@ struct PanelOutput {
   float alpha = 1.0f;
 };
 
+constexpr int64_t kFewRows = 4;
+
 /// The operations of an instruction set. A panel of a has `rows` rows at most, a panel of b `columns` columns; a packed
 /// panel takes PanelElements of `element` bytes, aligned to 64 bytes.
 struct PackedKernel {
@@ -47,9 +49,12 @@ struct PackedKernel {
   void (*pack_b)(const PackSource&, void* panel);
   /// The product of `depth` values of k from packed k `begin` on; a_rows: rows that the panel of a was packed with.
   void (*multiply)(const void* a, int64_t a_rows, const void* b, int64_t begin, int64_t depth, const PanelOutput& out);
-  /// Calls body with what a thread needs before its first `multiply`; null: nothing.
+  /// What a thread needs before its first `multiply`, and after its last; null: nothing.
   void (*enter)();
   void (*leave)();
+  /// Columns [column, column + 16) of a product of at most kFewRows rows with b transposed, without packing, to the
+  /// same bits: K is cut into slabs, and these into parts of `depth`. Null: there is none.
+  void (*few_rows)(const BlockProduct& p, int64_t column, int64_t slab, int64_t depth);
 };
 
 /// What this build has, whatever the CPU; null on other architectures.

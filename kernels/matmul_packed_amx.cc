@@ -141,7 +141,7 @@ void Enter() { _tile_loadconfig(&kTiles); }
 void Leave() { _tile_release(); }
 
 constexpr PackedKernel kKernel{"AMX", DType::bf16, kRows,          kPanelColumns, kStep, 512,
-                               PackA, PackB,       MultiplyPanels, Enter,         Leave};
+                               PackA, PackB,       MultiplyPanels, Enter,         Leave, nullptr};
 
 }  // namespace
 

@@ -117,8 +117,54 @@ void MultiplyPanels(const void* a, int64_t a_rows, const void* b, int64_t begin,
   kOfRows[a_rows](static_cast<const float*>(a) + begin * a_rows, static_cast<const float*>(b), depth, o);
 }
 
-constexpr PackedKernel kKernel{"AVX-512", DType::f32, kRows,          kColumns, 1,      384,
-                               PackA,     PackB,      MultiplyPanels, nullptr,  nullptr};
+template <int M>
+void Rows(const BlockProduct& p, int64_t column, int64_t slab, int64_t depth) {
+  const int64_t columns = p.n - column < 16 ? p.n - column : 16;
+  const int64_t bytes = static_cast<int64_t>(SizeOf(p.ab));
+  const char* b = static_cast<const char*>(p.b) + column * p.ldb * bytes;
+  const __mmask16 lanes = FirstLanes(columns);
+  __m512 total[M];
+  for (int64_t begin = 0, end; begin < p.k; begin = end) {  // as many sums as packed panels have, in their order
+    const int64_t slab_end = begin / slab * slab + slab < p.k ? begin / slab * slab + slab : p.k;
+    end = begin + depth < slab_end ? begin + depth : slab_end;
+    __m512 sum[M];
+    for (int64_t i = 0; i < M; ++i) sum[i] = _mm512_setzero_ps();
+    for (int64_t k = begin; k < end; k += 16) {
+      const int64_t n = end - k < 16 ? end - k : 16;
+      const __mmask16 mask = FirstLanes(n);
+      __m512 r[16];
+#pragma GCC unroll 16
+      for (int64_t j = 0; j < 16; ++j)
+        r[j] = j < columns ? LoadFloats(b + j * p.ldb * bytes, p.ab, k, mask) : _mm512_setzero_ps();
+      Transpose(r);
+      alignas(64) float left[M][16];
+      for (int64_t i = 0; i < M; ++i)
+        _mm512_store_ps(left[i], LoadFloats(static_cast<const char*>(p.a) + i * p.lda * bytes, p.ab, k, mask));
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < M; ++i)
+#pragma GCC unroll 16
+        for (int64_t t = 0; t < 16; ++t)
+          if (t < n) sum[i] = _mm512_fmadd_ps(_mm512_set1_ps(left[i][t]), r[t], sum[i]);
+    }
+    for (int64_t i = 0; i < M; ++i) total[i] = begin == 0 ? sum[i] : _mm512_add_ps(sum[i], total[i]);
+  }
+  for (int64_t i = 0; i < M; ++i) {
+    __m512 v = _mm512_mul_ps(total[i], _mm512_set1_ps(p.alpha));
+    if (p.bias) v = _mm512_add_ps(v, LoadFloats(p.bias, p.bias_type, column, lanes));
+    char* c = static_cast<char*>(p.c) + (i * p.ldc + column) * static_cast<int64_t>(SizeOf(p.c_type));
+    if (p.accumulate) v = _mm512_add_ps(v, LoadFloats(c, p.c_type, 0, lanes));
+    StoreFloats(c, p.c_type, 0, lanes, v);
+  }
+}
+
+void FewRows(const BlockProduct& p, int64_t column, int64_t slab, int64_t depth) {
+  static_assert(kFewRows == 4);
+  static constexpr decltype(&FewRows) kOfRows[] = {nullptr, Rows<1>, Rows<2>, Rows<3>, Rows<4>};
+  kOfRows[p.m](p, column, slab, depth);
+}
+
+constexpr PackedKernel kKernel{"AVX-512", DType::f32, kRows,          kColumns, 1,       384,
+                               PackA,     PackB,      MultiplyPanels, nullptr,  nullptr, FewRows};
 
 }  // namespace
 
