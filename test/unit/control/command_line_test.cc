@@ -93,7 +93,7 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"job.yaml", "--dry-run", "--plan-for", "65536x65536"}, 2, "1048576 ranks"},
       {{"job.yaml", "--dry-run", "--plan-for", "2by2"}, 2, "NxM"},
       {{"job.yaml", "--dry-run", "--set", "data.train=no/t.txt"}, 2, "/no/t.txt does not exist; paths are relative"},
-      {{"job.yaml", "--set", "data.validation=[t.txt, v.tok]"}, 2, "--set data.validation:1:1: data.validation: "},
+      {{"job.yaml", "--set", "data.validation=[t.txt, v.tok]"}, 2, "--set: data.validation: a list: "},
       {{"job.yaml", "--set", "data.train=m.idx"}, 2, "/m.idx does not exist; Megatron-LM's data are"},
       {{"job.yaml", "--dry-run", "--plan_for", "2x2", "--machine", "m"}, 2, "--machine"},
       {{"--resume", "auto", "--", "true"}, 2, "--resume"},
