@@ -207,7 +207,8 @@ void ConversionWork::RemoveFiles() {
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
-    if (name == "journal" || name == "tokens" || name == "parts" || name == "documents" || name.starts_with("out."))
+    if (name == "journal" || name == "tokens" || name == "parts" || name == "documents" || name.starts_with("out.") ||
+        name.starts_with("journal.tmp."))  // of a conversion that was killed while it wrote its journal
       files.push_back(entry.path());
   }
   for (const fs::path& path : files)

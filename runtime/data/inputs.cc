@@ -44,6 +44,8 @@ void AddFolder(const fs::path& folder, const InputOptions& options, std::set<fs:
       if (path.extension() != ".partial") AddFolder(path, options, around, inputs);
     } else if (fs::is_regular_file(path) && IsDataName(path, options)) {
       inputs.push_back({path, KindOf(path, options)});
+    } else if (!fs::exists(path) && IsDataName(path, options)) {
+      throw UsageError(path.string() + " is a link to a file that does not exist; make the file, or remove the link");
     }
   }
   around.erase(self);

@@ -268,7 +268,7 @@ PrepareResult PrepareTokens(const PrepareOptions& options) {
   bool tokenized = false;
   try {
     if (!work.state().complete) Tokenizing(options, inputs, encoding, identity, work).Run();
-    tokenized = true;
+    tokenized = work.state().tokens > 0;  // the work on inputs without text is of no use
     Write(options, work, MakeWriters(options, encoding, work.folder()), result);
   } catch (const UsageError&) {
     stopped(tokenized);

@@ -113,6 +113,8 @@ TokenizerTrainingResult TrainTokenizer(const TokenizerTrainingOptions& options) 
   for (const DataInput& input : inputs) {
     if (input.kind == InputKind::tokens || input.kind == InputKind::megatron)
       throw UsageError(input.path.string() + " holds tokens; a tokenizer is trained on text");
+    if (std::error_code error; fs::equivalent(input.path, options.output, error))
+      throw UsageError(options.output.string() + " is an input; name another output");
     total += size_of(input);
   }
   TrainingText text(options.sample_bytes);
@@ -121,6 +123,10 @@ TokenizerTrainingResult TrainTokenizer(const TokenizerTrainingOptions& options) 
     ReadDocuments(input, options.field, text);
     before += size_of(input);
   }
+  if (text.sentences().empty() && text.text_bytes() > options.sample_bytes)
+    throw UsageError("a sample of " + std::to_string(options.sample_bytes) + " bytes is too small to hold any of the " +
+                     std::to_string(text.text_bytes()) + " bytes of text: they are drawn in passages of up to " +
+                     std::to_string(TrainingText::kMostBytes) + "; write a larger --sample-bytes");
   if (text.sentences().empty())
     throw UsageError("there is no text in " + options.inputs.front() +
                      (options.inputs.size() > 1 ? " and the others" : "") + " to train a tokenizer on");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/value.h"
 
 namespace ds {
 
@@ -21,6 +22,15 @@ inline std::vector<std::string> Arguments(int argc, char** argv) {
     arguments.push_back(argument);
   }
   return arguments;
+}
+
+/// The text of a flag's argument, to be read by the rules of runtime/base/number.h; errors name the flag.
+inline Value FlagValue(const std::string& text, const char* flag) {
+  Value value;
+  value.kind = Value::Kind::scalar;
+  value.text = text;
+  value.where.file = flag;
+  return value;
 }
 
 /// Parses and runs the callbacks; prints help, or `error: ` and the reason. Returns the exit code.

@@ -15,6 +15,7 @@
 #include "runtime/base/signal.h"
 #include "runtime/base/terminal.h"
 #include "runtime/data/prepare.h"
+#include "runtime/tools/command_line.h"
 #include "runtime/tools/convert.h"
 
 namespace ds {
@@ -130,13 +131,7 @@ int64_t Whole(double value, const char* flag, const char* what) {
   return static_cast<int64_t>(value);
 }
 
-int64_t Bytes(const std::string& text, const char* flag) {
-  Value value;
-  value.kind = Value::Kind::scalar;
-  value.text = text;
-  value.where.file = flag;
-  return AsBytes(value);
-}
+int64_t Bytes(const std::string& text, const char* flag) { return AsBytes(FlagValue(text, flag)); }
 
 }  // namespace
 
@@ -144,8 +139,7 @@ void AddDataCommand(CLI::App& app) {
   struct Arguments {
     PrepareOptions options;
     double shard_tokens = 0, vocabulary = 0, end_of_document = -1;
-    std::string format, piece_bytes;
-    uint64_t shuffle_seed = 0;
+    std::string format, piece_bytes, shuffle_seed;
   };
   auto arguments = std::make_shared<Arguments>();
   PrepareOptions& options = arguments->options;
@@ -185,8 +179,10 @@ void AddDataCommand(CLI::App& app) {
   command->add_option("--format", arguments->format, "What texts are, whatever their names say; wanted with `-`")
       ->check(CLI::IsMember({"text", "jsonl"}));
   command->add_option("--threads", options.threads, "Threads that tokenize [one a core]")->check(CLI::Range(1, 4096));
-  command->add_option("--shuffle-seed", arguments->shuffle_seed,
-                      "Put the documents into an order drawn from this number; without it they stay in the input's");
+  command
+      ->add_option("--shuffle-seed", arguments->shuffle_seed,
+                   "Put the documents into an order drawn from this number; without it they stay in the input's")
+      ->type_name("UINT");
   command->add_option("--shard-tokens", arguments->shard_tokens,
                       "Cut into files of so many tokens: PREFIX-00000-of-00004.tok, ...");
   command->add_option("--validation-fraction", options.validation_fraction,
@@ -207,7 +203,8 @@ void AddDataCommand(CLI::App& app) {
     if (command->count("--vocabulary") > 0 && options.vocabulary == 0) throw UsageError("--vocabulary must not be 0");
     if (command->count("--end-of-document") > 0)
       options.end_of_document = Whole(arguments->end_of_document, "--end-of-document", ": a token's id");
-    if (command->count("--shuffle-seed") > 0) options.shuffle_seed = arguments->shuffle_seed;
+    if (command->count("--shuffle-seed") > 0)
+      options.shuffle_seed = AsUnsigned(FlagValue(arguments->shuffle_seed, "--shuffle-seed"));
     if (!arguments->piece_bytes.empty()) options.piece_bytes = Bytes(arguments->piece_bytes, "--piece-bytes");
     if (!arguments->format.empty())
       options.format = arguments->format == "jsonl" ? InputKind::json_lines : InputKind::text;

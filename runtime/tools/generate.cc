@@ -13,6 +13,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/number.h"
 #include "runtime/generate/find_tokenizer.h"
 #include "runtime/generate/language_model.h"
 #include "runtime/generate/sampling.h"
@@ -24,7 +25,7 @@ namespace ds {
 namespace {
 
 struct Options {
-  std::string checkpoint, prompt, prompt_file, tokenizer;
+  std::string checkpoint, prompt, prompt_file, tokenizer, seed = "0";
   int64_t tokens = 400, samples = 1;
   bool greedy = false, no_cache = false, timing = false;
   int threads = 0;
@@ -99,6 +100,7 @@ void Check(const Options& options) {
 }
 
 void Generate(Options options) {
+  options.sampling.seed = AsUnsigned(FlagValue(options.seed, "--seed"));
   if (options.greedy) options.sampling.temperature = 0;
   Check(options);
   const std::string prompt = ReadPrompt(options);
@@ -161,7 +163,7 @@ int main(int argc, char** argv) {
   app.add_option("--top-p", options.sampling.top_p,
                  "Draw from the likeliest tokens that together have this probability")
       ->capture_default_str();
-  app.add_option("--seed", options.sampling.seed, "Another seed, another text")->capture_default_str();
+  app.add_option("--seed", options.seed, "Another seed, another text")->type_name("UINT")->capture_default_str();
   app.add_flag("--greedy", options.greedy, "Always the likeliest token");
   app.add_flag("--no-cache", options.no_cache,
                "Compute the whole window for every token: the same text, slowly; for comparison");

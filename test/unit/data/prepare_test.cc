@@ -168,6 +168,7 @@ TEST_CASE("a conversion that is killed anywhere goes on, and leaves nothing behi
   REQUIRE(Convert(whole, arguments) == 0);
   fs::remove(whole / "log");
   killed.Write("a-train.tok.tmp.12345.0", "left by an earlier version");
+  killed.Write("a.tok.partial/journal.tmp.12345", "left by a kill while the journal was written");
   for (const char* point : {"convert.piece,hit=2,kill", "convert.piece,hit=1,kill", "convert.rename,hit=1,kill",
                             "convert.rename,hit=2,kill"}) {
     CAPTURE(point);
@@ -272,6 +273,30 @@ TEST_CASE("wrong input leaves nothing; the first error in the order of the input
     CHECK(Contains(message, "in/a.jsonl:2: field `text` is not a string"));
     CHECK(Outputs(folder).empty());
   }
+}
+
+TEST_CASE("inputs without text leave nothing") {
+  TempFolder folder;
+  folder.Write("in/empty.txt", "");
+  std::vector<std::string> said;
+  PrepareOptions options = Options(folder, "a.tok");
+  options.say = [&](const std::string& line) { said.push_back(line); };
+  CHECK(Contains(MessageOf<UsageError>([&] { PrepareTokens(options); }), "the input holds no text"));
+  CHECK(said.empty());
+  CHECK_FALSE(fs::exists(folder / "a.tok.partial"));
+}
+
+TEST_CASE("a seed is a whole number from 0 to 2^64-1: none is read as another") {
+  TempFolder folder;
+  folder.Write("in/a.txt", "a");
+  for (const char* seed : {"-1", "18446744073709551616", "0x10", "010", "1.5", "''"}) {
+    CAPTURE(seed);
+    CHECK(Convert(folder, std::string("--input in --output a.tok --shuffle-seed=") + seed) == 2);
+    CHECK(Contains(ReadFile(folder / "log"), "--shuffle-seed"));
+    CHECK_FALSE(fs::exists(folder / "a.tok"));
+  }
+  CHECK(Convert(folder, "--input in --output a.tok --shuffle-seed 18446744073709551615") == 0);
+  CHECK(Convert(folder, "--input in --output a.tok --shuffle-seed 1e3") == 0);
 }
 
 TEST_CASE("documents are shuffled by the seed alone, and each is there once") {

@@ -302,6 +302,10 @@ TEST_CASE("folders stand for their data by path, subfolders included, hidden one
   CHECK(FindInputs({folder / "e.json"}, {InputKind::text})[0].kind == InputKind::text);
   CHECK(Contains(MessageOf<UsageError>([&] { FindInputs({"-"}); }), "- does not exist"));
   CHECK(Contains(MessageOf<UsageError>([&] { FindInputs({"-"}, {{}, true}); }), "standard input has no name"));
+  fs::create_symlink(folder / "unmounted", folder / "b/notes.md.link");
+  CHECK(names({}) == expected);
+  fs::create_symlink(folder / "unmounted", folder / "b/3.txt");
+  CHECK(Contains(MessageOf<UsageError>([&] { FindInputs({folder / "b"}); }), "b/3.txt is a link to a file that does"));
 }
 
 }  // namespace ds

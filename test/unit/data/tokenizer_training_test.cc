@@ -109,6 +109,20 @@ TEST_CASE("a vocabulary that does not fit the text is refused with the one that 
   CHECK_FALSE(std::filesystem::exists(options.output));
 }
 
+TEST_CASE("an input is never replaced by the model, and a sample that is too small is told so") {
+  TempFolder folder;
+  const std::string text = ReadFile(kText);
+  TokenizerTrainingOptions options = Options(folder, 400);
+  options.inputs = {folder.Write("text.txt", text)};
+  options.output = folder / "./text.txt";
+  options.force = true;
+  CHECK(Contains(MessageOf<UsageError>([&] { TrainTokenizer(options); }), "is an input"));
+  CHECK(ReadFile(folder / "text.txt") == text);
+  options.output = folder / "x.model";
+  options.sample_bytes = 1;
+  CHECK(Contains(MessageOf<UsageError>([&] { TrainTokenizer(options); }), "--sample-bytes"));
+}
+
 TEST_CASE("training text: whole, in order, cut between lines or words, without what the trainer reserves") {
   std::string document;
   for (int i = 0; i < 3000; ++i) document += "line " + std::to_string(i) + (i % 7 == 0 ? "\n\n" : " and\n");
