@@ -21,13 +21,11 @@ class DescriptorSource : public ByteSource {
     if (fd_ != STDIN_FILENO) ::close(fd_);
   }
   size_t Read(char* out, size_t most) override {
-    for (;;) {
-      const ssize_t count = ::read(fd_, out, most);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) throw SystemError("cannot read " + name() + " at byte " + std::to_string(position_), errno);
-      position_ += count;
-      return static_cast<size_t>(count);
-    }
+    // EINTR is an error: a program whose handlers do not restart a wait wants it to end.
+    const ssize_t count = ::read(fd_, out, most);
+    if (count < 0) throw SystemError("cannot read " + name() + " at byte " + std::to_string(position_), errno);
+    position_ += count;
+    return static_cast<size_t>(count);
   }
   int64_t position() const override { return position_; }
 

@@ -1,6 +1,8 @@
 // What the mains of the tools share. Includes CLI11: for .cc files only.
 #pragma once
 
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -31,6 +33,13 @@ inline Value FlagValue(const std::string& text, const char* flag) {
   value.text = text;
   value.where.file = flag;
   return value;
+}
+
+/// Calls `handler` on SIGINT and SIGTERM. Waiting for a pipe ends then with EINTR: nothing may come out of it any more.
+inline void OnInterrupt(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  for (int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
 /// Parses and runs the callbacks; prints help, or `error: ` and the reason. Returns the exit code.

@@ -30,6 +30,10 @@ void Interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
+[[noreturn]] void ThrowInterrupted() {
+  throw Error(static_cast<ExitCode>(128 + interrupted), "interrupted by " + SignalName(interrupted));
+}
+
 std::string Megabytes(double bytes) {
   char text[32];
   std::snprintf(text, sizeof text, bytes < 1e9 ? "%.1f MB" : "%.2f GB", bytes < 1e9 ? bytes / 1e6 : bytes / 1e9);
@@ -107,19 +111,22 @@ void Report(const PrepareResult& result, double seconds) {
 }
 
 void Run(PrepareOptions& options) {
-  std::signal(SIGINT, Interrupt);
-  std::signal(SIGTERM, Interrupt);
+  OnInterrupt(Interrupt);
   PrepareResult result;
   const auto began = std::chrono::steady_clock::now();
   {
     ProgressLine line;
     options.say = [](const std::string& sentence) { LogInfo(sentence); };
     options.progress = [&](const PrepareProgress& progress) {
-      if (interrupted)
-        throw Error(static_cast<ExitCode>(128 + interrupted), "interrupted by " + SignalName(interrupted));
+      if (interrupted) ThrowInterrupted();
       line.Show(progress);
     };
-    result = PrepareTokens(options);
+    try {
+      result = PrepareTokens(options);
+    } catch (const Error&) {
+      if (interrupted) ThrowInterrupted();  // it may have ended the wait for a pipe
+      throw;
+    }
   }
   Report(result, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
 }

@@ -8,12 +8,17 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/tokenizer_training.h"
+#include "runtime/tools/command_line.h"
 #include "runtime/tools/convert.h"
 
 namespace ds {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
+
+[[noreturn]] void ThrowInterrupted() {
+  throw Error(static_cast<ExitCode>(128 + interrupted), "interrupted; nothing was written");
+}
 
 /// A line that is redrawn on a terminal; silence elsewhere.
 class ProgressLine {
@@ -39,20 +44,24 @@ class ProgressLine {
 };
 
 void Run(TokenizerTrainingOptions& options) {
-  std::signal(SIGINT, [](int) { interrupted = SIGINT; });
-  std::signal(SIGTERM, [](int) { interrupted = SIGTERM; });
+  OnInterrupt([](int signal) { interrupted = signal; });
   TokenizerTrainingResult result;
   {
     ProgressLine line;
     options.progress = [&](int64_t done, int64_t total) {
-      if (interrupted) throw Error(static_cast<ExitCode>(128 + interrupted), "interrupted; nothing was written");
+      if (interrupted) ThrowInterrupted();
       if (done < 0) {  // the library does not look up: a signal ends the program, and nothing is written yet
         std::signal(SIGINT, SIG_DFL);
         std::signal(SIGTERM, SIG_DFL);
       }
       line.Show(done, total);
     };
-    result = TrainTokenizer(options);
+    try {
+      result = TrainTokenizer(options);
+    } catch (const Error&) {
+      if (interrupted) ThrowInterrupted();  // it may have ended the wait for a pipe
+      throw;
+    }
   }
   std::printf("%s: %lld pieces (%s), %s%s\n", options.output.c_str(), static_cast<long long>(result.vocabulary),
               options.type.c_str(), result.id.c_str(), result.unchanged ? " (unchanged)" : "");

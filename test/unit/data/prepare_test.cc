@@ -2,11 +2,18 @@
 // interrupted or killed; and nothing is visible before it is whole.
 #include "runtime/data/prepare.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
@@ -273,6 +280,36 @@ TEST_CASE("wrong input leaves nothing; the first error in the order of the input
     CHECK(Contains(message, "in/a.jsonl:2: field `text` is not a string"));
     CHECK(Outputs(folder).empty());
   }
+}
+
+TEST_CASE("a signal ends the wait for a pipe that is silent, and leaves nothing") {
+  TempFolder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  const int pipe = ::open((folder / "pipe").c_str(), O_RDWR | O_CLOEXEC);  // never at its end
+  REQUIRE(::write(pipe, "text", 4) == 4);
+  const std::string program = std::string(DS_BIN_DIR) + "/ds-convert", output = folder / "a.tok";
+  const bool tokenizer = GENERATE(false, true);
+  CAPTURE(tokenizer);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(pipe, STDIN_FILENO);
+    const char *const command = tokenizer ? "tokenizer" : "data", *const option = tokenizer ? "-v" : "--threads";
+    ::execl(program.c_str(), "ds-convert", command, "-i", "-", "--format", "text", "-o", output.c_str(), option, "400",
+            nullptr);
+    ::_exit(1);
+  }
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  for (int left = 1; left > 0 || !Contains(ReadFile(stat), ") S ");) {  // until it waits for more
+    REQUIRE(::ioctl(pipe, FIONREAD, &left) == 0);
+    ::sched_yield();
+  }
+  ::kill(child, SIGTERM);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 128 + SIGTERM);
+  ::close(pipe);
+  CHECK(folder.Names() == std::set<std::string>{"pipe"});
 }
 
 TEST_CASE("inputs without text leave nothing") {
