@@ -65,6 +65,9 @@ std::vector<DataInput> FolderInputs(const fs::path& folder, const InputOptions& 
     throw UsageError(
         "the folder " + folder.string() +
         " holds no data: no *.txt, *.jsonl or *.ndjson (or those with .gz or .zst), no *.tok and no *.idx");
+  const auto is_token_file = [](const DataInput& input) { return input.kind == InputKind::tokens; };
+  if (options.streams && !std::all_of(inputs.begin(), inputs.end(), is_token_file))
+    std::erase_if(inputs, is_token_file);  // what conversions made of the folder, this one perhaps
   const auto tokens = std::find_if(inputs.begin(), inputs.end(), IsTokens);
   const auto texts = std::find_if_not(inputs.begin(), inputs.end(), IsTokens);
   if (tokens != inputs.end() && texts != inputs.end())

@@ -18,7 +18,7 @@ struct DataInput {
 
 struct InputOptions {
   std::optional<InputKind> format;  ///< text or json_lines: what inputs are that are neither tokens nor Megatron-LM's
-  bool streams = false;             ///< "-" and pipes are allowed
+  bool streams = false;  ///< for conversions: "-" and pipes are allowed, a folder's *.tok beside others passed over
 };
 
 /// What `paths` stand for, in order. By name, without .gz, .zst or .zstd: *.tok are token files (a set of shards by its

@@ -312,6 +312,19 @@ TEST_CASE("a signal ends the wait for a pipe that is silent, and leaves nothing"
   CHECK(folder.Names() == std::set<std::string>{"pipe"});
 }
 
+TEST_CASE("an output in the folder that is converted is no input of the same command") {
+  TempFolder folder;
+  WriteInputs(folder);
+  const std::string arguments = "--input in --output in/a.tok --threads 2 --validation-fraction 0.3";
+  REQUIRE(Convert(folder, arguments, "convert.rename,hit=2,kill") == 137);
+  REQUIRE(fs::exists(folder / "in/a-train.tok"));
+  REQUIRE(Convert(folder, arguments) == 0);
+  CHECK(Contains(ReadFile(folder / "log"), "going on with an interrupted conversion"));
+  REQUIRE(Convert(folder, arguments) == 0);
+  CHECK(Contains(ReadFile(folder / "log"), "(unchanged)"));
+  CHECK(Contains(MessageOf<UsageError>([&] { FindInputs({folder / "in"}); }), "token files and texts"));
+}
+
 TEST_CASE("inputs without text leave nothing") {
   TempFolder folder;
   folder.Write("in/empty.txt", "");
