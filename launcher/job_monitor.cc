@@ -300,6 +300,9 @@ void JobMonitor::CheckProgress(Actions& actions, MonitorTime now) {
 }
 
 void JobMonitor::BeginFailing(Actions& actions, MonitorTime now) {
+  // After a signal: the step in progress needs every rank, so that no more comes of a longer wait.
+  if (phase_ == Phase::stopping && kill_at_)
+    kill_at_ = std::min(*kill_at_, After(now, settings_.failure_grace_seconds));
   if (phase_ != Phase::running) return;  // an ending is under way, or nothing runs yet
   phase_ = Phase::failing;
   if (AllEnded()) return;

@@ -273,6 +273,15 @@ TEST_CASE("A signal: asked with a checkpoint, grace, then killed; the exit code 
     for (int rank = 0; rank < 4; ++rank) job.End(rank, 0, SIGKILL, SIGKILL);
     REQUIRE(job.finished());
   }
+  SECTION("once one has failed, the others cannot finish their step: 5 s") {
+    job.End(1, 0, SIGTERM, SIGTERM);
+    job.Pass(4.5);
+    CHECK(job.Count(Kind::kill_workers) == 0);
+    job.Pass(1);
+    CHECK(job.Count(Kind::kill_workers) == 1);
+    for (int rank : {0, 2, 3}) job.End(rank, 0, SIGKILL, SIGKILL);
+    REQUIRE(job.finished());
+  }
   SECTION("a failure meanwhile is not the cause") {
     job.End(0, 1);
     for (int rank : {1, 2, 3}) job.Victim(rank);
