@@ -105,10 +105,15 @@ std::vector<std::string> Workers::Environment(const Worker& worker) const {
     if (!std::getenv("OMP_NUM_THREADS")) {
       SetVariable(environment, "OMP_NUM_THREADS", std::to_string(start.threads()));
     }
-  } else if (start.world_size() > 1 && !std::getenv("OMP_WAIT_POLICY")) {
+  } else if (!std::getenv("OMP_WAIT_POLICY")) {
     // A kernel's threads that spin between parallel regions would take their cores from the threads that communicate.
-    // A rank alone has none of these, and waking a sleeping thread costs more than many of its kernels take.
-    SetVariable(environment, "OMP_WAIT_POLICY", "passive");
+    // A rank alone has none of these, and waking a sleeping thread costs more than many of its kernels take: its
+    // threads spin, but for a millisecond at most (the library's default is many), so that other programs on the same
+    // cores cost it a share of them and not a multiple.
+    if (start.world_size() > 1)
+      SetVariable(environment, "OMP_WAIT_POLICY", "passive");
+    else if (!std::getenv("GOMP_SPINCOUNT"))
+      SetVariable(environment, "GOMP_SPINCOUNT", "20000");
   }
   for (const auto& variable : start.environment()) SetVariable(environment, variable.name(), variable.value());
   return environment;
