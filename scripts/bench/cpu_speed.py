@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -157,6 +158,7 @@ def cpu_model():
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception ends what was started; a signal would not
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent.parent / "build", help="build tree of DeepShard")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads of either side")
