@@ -40,6 +40,10 @@ int64_t ExportParameters(const fs::path& folder, const fs::path& output, DType d
   if (dtype != DType::f32 && dtype != DType::bf16)
     throw UsageError(std::string("parameters are exported as f32 or bf16, not ") + NameOf(dtype));
   std::error_code error;
+  const fs::path around = fs::weakly_canonical(output, error).parent_path();
+  if (fs::exists(around / "manifest.json", error))
+    throw UsageError(output.string() + " is inside the checkpoint " + around.string() +
+                     ", which another file would damage; write it elsewhere");
   if (!force && fs::exists(output, error)) throw UsageError(output.string() + " exists; --force replaces it");
   CheckpointReader reader(folder);
   std::vector<SafetensorsEntry> entries;

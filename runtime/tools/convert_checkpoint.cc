@@ -176,6 +176,10 @@ std::optional<CheckpointPath> FindCheckpoints(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     if (fs::is_symlink(fs::symlink_status(path, error))) ResolveCheckpoint(path);  // it says where the link leads
+    const fs::path file = fs::weakly_canonical(path, error), around = file.parent_path();
+    if ((file.filename() == "manifest.json" || file.extension() == ".safetensors") &&
+        fs::exists(around / "manifest.json"))
+      throw UsageError(path + " is a file of a checkpoint; name the checkpoint: " + around.string());
     return std::nullopt;
   }
   fs::path folder = fs::weakly_canonical(path, error);
@@ -189,7 +193,7 @@ std::optional<CheckpointPath> FindCheckpoints(const std::string& path) {
   CheckpointPath found;
   bool is_run = false;
   for (const fs::path& root : CheckpointRoots(folder)) {
-    is_run = is_run || fs::is_directory(root, error);
+    is_run = is_run || fs::is_directory(root, error) || fs::exists(root.parent_path() / "job.yaml", error);
     if (HoldsCheckpoints(root)) found.roots.push_back(root);
   }
   if (is_run && found.roots.empty()) throw UsageError(path + ": there is no checkpoint in it");

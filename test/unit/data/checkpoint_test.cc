@@ -412,6 +412,12 @@ TEST_CASE("an export holds whole parameters by name") {
   std::memcpy(&bits, rounded.At("norm").data, 2);
   CHECK(bits == bf16(Element(2, StateKind::master, 0, 5)).bits);
   CHECK_THROWS_AS(ExportParameters(folder / "step-5", output, DType::f64, true), UsageError);
+
+  for (const char* name : {"rank-0.safetensors", "model.safetensors"})  // its own file, or one that it does not know
+    CHECK(Contains(
+        MessageOf<UsageError>([&] { ExportParameters(folder / "step-5", folder / "step-5" / name, DType::f32, true); }),
+        "is inside the checkpoint"));
+  CHECK_NOTHROW(CheckpointReader(folder / "step-5").Has("norm", StateKind::master));
 }
 
 }  // namespace ds
