@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Runs tests under sanitizers.
+#
+#   scripts/sanitize.sh thread [TEST...]     data races, by TSan, in build-tsan/; the control plane's tests unless named
+#   scripts/sanitize.sh address [TEST...]    memory, leaks and undefined behaviour, by ASan, LSan and UBSan, in build-asan/
+#
+# TEST is a folder of test/, such as unit/control or cluster; `--list` prints them. Only what the tests need is built. What is
+# known of libraries that are not built with sanitizers, and why, is in test/sanitizers/. Exit code: 0 all passed and
+# nothing was reported, 1 otherwise, 77 this compiler has no such sanitizer. DEEPSHARD_JOBS: compilers at once.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+usage="usage: scripts/sanitize.sh thread|address [TEST...]; --help says more"
+
+all=$(sed -n 's/^ds_test(\([^ ]*\) .*/\1/p' test/CMakeLists.txt)
+case "${1:-}" in
+  -h|--help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+  --list) echo "$all"; exit 0 ;;
+  thread) kind=thread build=build-tsan tests=(unit/control) ;;
+  address) kind=address,undefined build=build-asan tests=(unit/base unit/job unit/control) ;;
+  *) echo "error: a sanitizer is wanted, not '${1:-}'; $usage" >&2; exit 2 ;;
+esac
+shift
+[[ $# -eq 0 ]] || tests=("$@")
+for name in "${tests[@]}"; do
+  grep -qxF -- "$name" <<< "$all" || { echo "error: there is no test '$name'; the tests are:" $all >&2; exit 2; }
+done
+
+probe=$(mktemp -d)
+trap 'rm -rf "$probe"' EXIT
+echo 'int main() {}' > "$probe/probe.cc"
+if ! "${CXX:-c++}" -fsanitize=$kind "$probe/probe.cc" -o "$probe/probe" 2> "$probe/log"; then
+  cat "$probe/log" >&2
+  echo "skipped: ${CXX:-c++} has no -fsanitize=$kind here; its runtime libraries come with g++: scripts/setup.sh" >&2
+  exit 77
+fi
+
+export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
+mkdir -p "$build"
+# -O1 and line tables: these builds are compiled more often than they run long.
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1 -DNDEBUG" \
+  -DDEEPSHARD_SANITIZE=$kind > "$build/configure.log" || { cat "$build/configure.log"; exit 1; }
+names=()
+for name in "${tests[@]}"; do names+=("test-${name//\//-}"); done
+free_mb=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
+jobs=$(nproc)
+(( jobs * 1500 <= free_mb )) || jobs=$(( free_mb / 1500 + 1 ))
+cmake --build "$build" --parallel "${DEEPSHARD_JOBS:-$jobs}" --target "${names[@]}" > "$build/build.log" ||
+  { tail -40 "$build/build.log"; exit 1; }
+
+# TSan lays memory out itself and stops where addresses are random beyond what it knows.
+fixed=()
+if [[ $kind == thread ]] && setarch "$(uname -m)" -R true 2> /dev/null; then fixed=(setarch "$(uname -m)" -R); fi
+where=$PWD/test/sanitizers
+export TSAN_OPTIONS="suppressions=$where/thread.supp ignore_noninstrumented_modules=1 exitcode=66 second_deadlock_stack=1"
+export ASAN_OPTIONS="detect_leaks=1 exitcode=66 detect_stack_use_after_return=0"
+export UBSAN_OPTIONS="print_stacktrace=1 halt_on_error=1"
+export OMP_WAIT_POLICY=passive
+failed=0
+for i in "${!tests[@]}"; do
+  echo "== ${tests[$i]} under $kind"
+  "${fixed[@]}" "$build/bin/${names[$i]}" || { failed=1; echo "== ${tests[$i]}: failed (exit code $?)"; }
+done
+exit "$failed"
