@@ -7,6 +7,7 @@
 
 #include "proto/channel.h"
 #include "proto/deepshard.grpc.pb.h"
+#include "proto/hand_over.h"
 #include "proto/names.h"
 #include "proto/stream.h"
 #include "proto/version.h"
@@ -17,14 +18,6 @@ namespace {
 
 namespace pb = ::deepshard::v1;
 using Session = ClientStream<pb::LauncherMessage, pb::AgentMessage>;
-
-/// A store call on its way; kept by the call's own callback.
-template <class Request, class ReplyMessage>
-struct Relay {
-  grpc::ClientContext context;
-  Request request;
-  ReplyMessage reply;
-};
 
 /// Calls on their way, so that closing the link ends them all.
 class Calls {
@@ -54,6 +47,39 @@ class Calls {
   std::condition_variable empty_;
   std::set<grpc::ClientContext*> contexts_;
   bool closed_ = false;
+};
+
+/// A store call on its way; deletes itself at its end.
+template <class Request, class ReplyMessage>
+class StoreCall final : public grpc::ClientUnaryReactor {
+ public:
+  using OnEnd = std::function<void(const grpc::Status&, const ReplyMessage&)>;
+  StoreCall(Calls& calls, const Request& r, std::chrono::system_clock::time_point deadline, OnEnd on_end)
+      : request(r), calls_(calls), on_end_(std::move(on_end)) {
+    context.set_deadline(deadline);
+  }
+
+  /// After the method of the stub. The call may have ended, and be deleted, before this returns.
+  void Start() {
+    started_.Give();
+    StartCall();
+  }
+
+  grpc::ClientContext context;
+  Request request;
+  ReplyMessage reply;
+
+ private:
+  void OnDone(const grpc::Status& status) override {
+    started_.Take();
+    on_end_(status, reply);
+    calls_.Remove(&context);
+    delete this;
+  }
+
+  HandOver started_;
+  Calls& calls_;
+  OnEnd on_end_;
 };
 
 }  // namespace
@@ -116,28 +142,24 @@ void LauncherLink::Close(std::chrono::milliseconds patience) {
 }
 
 void LauncherLink::StorePut(const pb::StorePutRequest& request, OnReply on_reply) {
-  auto relay = std::make_shared<Relay<pb::StorePutRequest, pb::StorePutReply>>();
-  relay->request = request;
-  relay->context.set_deadline(Deadline(kCallSeconds));
-  if (!impl_->calls.Add(&relay->context)) return on_reply({grpc::StatusCode::ABORTED, "the job is over", ""});
-  impl_->stub->async()->StorePut(&relay->context, &relay->request, &relay->reply,
-                                 [this, relay, on_reply = std::move(on_reply)](grpc::Status status) {
-                                   on_reply({status.error_code(), status.error_message(), ""});
-                                   impl_->calls.Remove(&relay->context);
-                                 });
+  auto call = std::make_unique<StoreCall<pb::StorePutRequest, pb::StorePutReply>>(
+      impl_->calls, request, Deadline(kCallSeconds), [on_reply](const grpc::Status& status, const pb::StorePutReply&) {
+        on_reply({status.error_code(), status.error_message(), ""});
+      });
+  if (!impl_->calls.Add(&call->context)) return on_reply({grpc::StatusCode::ABORTED, "the job is over", ""});
+  impl_->stub->async()->StorePut(&call->context, &call->request, &call->reply, call.get());
+  call.release()->Start();
 }
 
 void LauncherLink::StoreGet(const pb::StoreGetRequest& request, std::chrono::system_clock::time_point deadline,
                             OnReply on_reply) {
-  auto relay = std::make_shared<Relay<pb::StoreGetRequest, pb::StoreGetReply>>();
-  relay->request = request;
-  relay->context.set_deadline(deadline);
-  if (!impl_->calls.Add(&relay->context)) return on_reply({grpc::StatusCode::ABORTED, "the job is over", ""});
-  impl_->stub->async()->StoreGet(&relay->context, &relay->request, &relay->reply,
-                                 [this, relay, on_reply = std::move(on_reply)](grpc::Status status) {
-                                   on_reply({status.error_code(), status.error_message(), relay->reply.value()});
-                                   impl_->calls.Remove(&relay->context);
-                                 });
+  auto call = std::make_unique<StoreCall<pb::StoreGetRequest, pb::StoreGetReply>>(
+      impl_->calls, request, deadline, [on_reply](const grpc::Status& status, const pb::StoreGetReply& reply) {
+        on_reply({status.error_code(), status.error_message(), reply.value()});
+      });
+  if (!impl_->calls.Add(&call->context)) return on_reply({grpc::StatusCode::ABORTED, "the job is over", ""});
+  impl_->stub->async()->StoreGet(&call->context, &call->request, &call->reply, call.get());
+  call.release()->Start();
 }
 
 }  // namespace ds

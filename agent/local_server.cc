@@ -7,6 +7,7 @@
 #include "agent/launcher_link.h"
 #include "proto/channel.h"
 #include "proto/deepshard.grpc.pb.h"
+#include "proto/hand_over.h"
 #include "proto/stream.h"
 #include "runtime/base/error.h"
 #include "runtime/base/socket.h"
@@ -29,9 +30,11 @@ struct LocalServer::Impl final : pb::Local::CallbackService {
   std::string path;
   std::mutex mutex;
   std::map<WorkerKey, std::shared_ptr<WorkerStream>> links;
+  HandOver started;  ///< from the constructor to the methods of the service
   std::unique_ptr<grpc::Server> server;
 
   grpc::ServerBidiReactor<pb::WorkerMessage, pb::AgentToWorker>* Link(grpc::CallbackServerContext*) override {
+    started.Take();
     std::shared_ptr<WorkerStream> link = WorkerStream::Make();
     auto key = std::make_shared<WorkerKey>();  // rank and attempt, once its first message told
     link->Open([this, key, weak = std::weak_ptr(link)](
@@ -66,6 +69,7 @@ struct LocalServer::Impl final : pb::Local::CallbackService {
 
   grpc::ServerUnaryReactor* StorePut(grpc::CallbackServerContext* context, const pb::StorePutRequest* request,
                                      pb::StorePutReply*) override {
+    started.Take();
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     pb::StorePutRequest passed = *request;
     passed.set_job_id(job_id);
@@ -77,6 +81,7 @@ struct LocalServer::Impl final : pb::Local::CallbackService {
 
   grpc::ServerUnaryReactor* StoreGet(grpc::CallbackServerContext* context, const pb::StoreGetRequest* request,
                                      pb::StoreGetReply* answer) override {
+    started.Take();
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     pb::StoreGetRequest passed = *request;
     passed.set_job_id(job_id);
@@ -95,6 +100,7 @@ LocalServer::LocalServer(LauncherLink& launcher, std::string job_id, Callbacks c
   builder.AddListeningPort("unix:" + impl_->path, grpc::InsecureServerCredentials());
   SetServerOptions(builder, 60);
   builder.RegisterService(impl_.get());
+  impl_->started.Give();
   impl_->server = builder.BuildAndStart();
   if (!impl_->server) throw RuntimeError("cannot listen for workers on " + impl_->path);
 }

@@ -8,6 +8,7 @@
 #include "launcher/rendezvous.h"
 #include "proto/channel.h"
 #include "proto/deepshard.grpc.pb.h"
+#include "proto/hand_over.h"
 #include "proto/names.h"
 #include "proto/stream.h"
 #include "proto/version.h"
@@ -26,23 +27,31 @@ class WaitingGet final : public grpc::ServerUnaryReactor {
     uint64_t ticket = store_.Get(request.attempt(), request.key(), [this, reply](std::optional<std::string> value) {
       if (ended_.exchange(true)) return;
       if (value) reply->set_value(*value);
+      passed_.Give();
       Finish(value ? grpc::Status::OK : grpc::Status(grpc::StatusCode::ABORTED, "this attempt of the job is over"));
     });
     // OnCancel may have come before the ticket was known; then nobody else ends the call.
     ticket_ = ticket;
     if (cancelled_) EndByCancel();
+    passed_.Give();
   }
 
  private:
   void OnCancel() override {
+    passed_.Take();
     cancelled_ = true;
     EndByCancel();
+    passed_.Give();
   }
   void EndByCancel() {
     if (store_.Cancel(ticket_) && !ended_.exchange(true)) Finish(grpc::Status::CANCELLED);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    passed_.Take();
+    delete this;
+  }
 
+  HandOver passed_;  ///< from the call's method, a value or OnCancel, to OnCancel and OnDone
   Rendezvous& store_;
   std::atomic<uint64_t> ticket_{0};
   std::atomic<bool> cancelled_{false}, ended_{false};
@@ -58,6 +67,7 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
   std::map<uint32_t, std::shared_ptr<pb::NodeFacts>> joined;
   std::map<uint32_t, std::shared_ptr<AgentStream>> sessions;
   bool shutting_down = false;
+  HandOver started;  ///< from the constructor to the methods of the service
   std::unique_ptr<grpc::Server> server;
 
   void Tell(ControlEvent event) {
@@ -88,6 +98,7 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const pb::JoinRequest* request,
                                  pb::JoinReply*) override {
+    started.Take();
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(Admit(*context, *request));
     return reactor;
@@ -117,6 +128,7 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
 
   grpc::ServerBidiReactor<pb::AgentMessage, pb::LauncherMessage>* Session(
       grpc::CallbackServerContext* context) override {
+    started.Take();
     std::shared_ptr<AgentStream> session = AgentStream::Make();
     uint32_t node = Caller(*context);
     grpc::Status refusal = grpc::Status::OK;
@@ -155,6 +167,7 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
 
   grpc::ServerUnaryReactor* StorePut(grpc::CallbackServerContext* context, const pb::StorePutRequest* request,
                                      pb::StorePutReply*) override {
+    started.Take();
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     grpc::Status status = CheckCaller(*context, request->job_id());
     if (status.ok() && !store.Put(request->attempt(), request->key(), request->value())) {
@@ -166,6 +179,7 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
 
   grpc::ServerUnaryReactor* StoreGet(grpc::CallbackServerContext* context, const pb::StoreGetRequest* request,
                                      pb::StoreGetReply* reply) override {
+    started.Take();
     grpc::Status status = CheckCaller(*context, request->job_id());
     if (status.ok()) return new WaitingGet(store, *request, reply);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -183,6 +197,7 @@ ControlServer::ControlServer(const Options& options, const JobAuthority& authori
                            MutualTls({authority.certificate(), own.certificate, own.private_key}), &port);
   SetServerOptions(builder, options.lease_seconds);
   builder.RegisterService(impl_.get());
+  impl_->started.Give();
   impl_->server = builder.BuildAndStart();
   if (!impl_->server || port == 0) throw RuntimeError("cannot listen for agents on " + options.bind_address);
   impl_->address = options.bind_address + ":" + std::to_string(port);

@@ -16,6 +16,8 @@
 #include <thread>
 #include <utility>
 
+#include "proto/hand_over.h"
+
 namespace ds {
 
 /// The server's end: a reactor that keeps itself alive until gRPC is done with it.
@@ -29,6 +31,7 @@ class ServerStream final : public grpc::ServerBidiReactor<In, Out> {
   static std::shared_ptr<ServerStream> Make() {
     std::shared_ptr<ServerStream> stream(new ServerStream);
     stream->self_ = stream;
+    stream->started_.Give();
     return stream;
   }
 
@@ -37,12 +40,15 @@ class ServerStream final : public grpc::ServerBidiReactor<In, Out> {
     on_message_ = std::move(on_message);
     on_closed_ = std::move(on_closed);
     paced_ = paced;
+    started_.Give();
     this->StartRead(&in_);
   }
 
   void ReadNext() {
     std::lock_guard lock(mutex_);
-    if (!finished_) this->StartRead(&in_);
+    if (finished_) return;
+    started_.Give();
+    this->StartRead(&in_);
   }
 
   /// Any thread. Dropped when the stream is closed or closing.
@@ -66,17 +72,20 @@ class ServerStream final : public grpc::ServerBidiReactor<In, Out> {
   ServerStream() = default;
 
   void OnReadDone(bool ok) override {
-    if (!ok) {
+    started_.Take();
+    if (ok) {
+      In message = std::move(in_);
+      in_ = In();
+      on_message_(std::move(message));
+      if (!paced_) ReadNext();
+    } else {
       Close();
-      return;
     }
-    In message = std::move(in_);
-    in_ = In();
-    on_message_(std::move(message));
-    if (!paced_) ReadNext();
+    started_.Give();  // to OnDone
   }
 
   void OnWriteDone(bool ok) override {
+    started_.Take();
     std::lock_guard lock(mutex_);
     if (finished_) return;
     queue_.pop_front();
@@ -89,6 +98,7 @@ class ServerStream final : public grpc::ServerBidiReactor<In, Out> {
   }
 
   void OnCancel() override {
+    started_.Take();
     std::lock_guard lock(mutex_);
     if (!finished_) {
       status_ = grpc::Status::CANCELLED;
@@ -97,6 +107,7 @@ class ServerStream final : public grpc::ServerBidiReactor<In, Out> {
   }
 
   void OnDone() override {
+    started_.Take();
     if (on_closed_) on_closed_();
     on_message_ = nullptr;
     on_closed_ = nullptr;
@@ -108,6 +119,7 @@ class ServerStream final : public grpc::ServerBidiReactor<In, Out> {
     this->Finish(status_);
   }
 
+  HandOver started_;
   std::shared_ptr<ServerStream> self_;
   OnMessage on_message_;
   OnClosed on_closed_;

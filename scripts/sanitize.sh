@@ -6,7 +6,7 @@
 #
 # TEST is a folder of test/, such as unit/control or cluster; `--list` prints them. Only what the tests need is built. What is
 # known of libraries that are not built with sanitizers, and why, is in test/sanitizers/. Exit code: 0 all passed and
-# nothing was reported, 1 otherwise, 77 this compiler has no such sanitizer. DEEPSHARD_JOBS: compilers at once.
+# nothing was reported, 1 otherwise, 77 there is no such sanitizer here. DEEPSHARD_JOBS: compilers at once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 usage="usage: scripts/sanitize.sh thread|address [TEST...]; --help says more"
@@ -33,11 +33,19 @@ if ! "${CXX:-c++}" -fsanitize=$kind "$probe/probe.cc" -o "$probe/probe" 2> "$pro
   echo "skipped: ${CXX:-c++} has no -fsanitize=$kind here; its runtime libraries come with g++: scripts/setup.sh" >&2
   exit 77
 fi
+# TSan lays memory out itself and stops where addresses are random beyond what it knows.
+fixed=()
+if [[ $kind == thread ]] && setarch "$(uname -m)" -R true 2> /dev/null; then fixed=(setarch "$(uname -m)" -R); fi
+if ! "${fixed[@]}" "$probe/probe" 2> "$probe/log"; then
+  cat "$probe/log" >&2
+  echo "skipped: a program built with -fsanitize=$kind does not run here" >&2
+  exit 77
+fi
 
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
 mkdir -p "$build"
-# -O1 and line tables: these builds are compiled more often than they run long.
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1 -DNDEBUG" \
+# -O1: these builds are compiled more often than they run long.
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -DNDEBUG" \
   -DDEEPSHARD_SANITIZE=$kind > "$build/configure.log" || { cat "$build/configure.log"; exit 1; }
 names=()
 for name in "${tests[@]}"; do names+=("test-${name//\//-}"); done
@@ -47,9 +55,6 @@ jobs=$(nproc)
 cmake --build "$build" --parallel "${DEEPSHARD_JOBS:-$jobs}" --target "${names[@]}" > "$build/build.log" ||
   { tail -40 "$build/build.log"; exit 1; }
 
-# TSan lays memory out itself and stops where addresses are random beyond what it knows.
-fixed=()
-if [[ $kind == thread ]] && setarch "$(uname -m)" -R true 2> /dev/null; then fixed=(setarch "$(uname -m)" -R); fi
 where=$PWD/test/sanitizers
 export TSAN_OPTIONS="suppressions=$where/thread.supp ignore_noninstrumented_modules=1 exitcode=66 second_deadlock_stack=1"
 export ASAN_OPTIONS="detect_leaks=1 exitcode=66 detect_stack_use_after_return=0"
@@ -58,6 +63,6 @@ export OMP_WAIT_POLICY=passive
 failed=0
 for i in "${!tests[@]}"; do
   echo "== ${tests[$i]} under $kind"
-  "${fixed[@]}" "$build/bin/${names[$i]}" || { failed=1; echo "== ${tests[$i]}: failed (exit code $?)"; }
+  timeout --kill-after=10 1800 "${fixed[@]}" "$build/bin/${names[$i]}" || { code=$? failed=1; echo "== ${tests[$i]}: failed (exit code $code)"; }
 done
 exit "$failed"

@@ -13,6 +13,7 @@
 #include "launcher/rendezvous.h"
 #include "proto/channel.h"
 #include "proto/deepshard.grpc.pb.h"
+#include "proto/hand_over.h"
 #include "proto/names.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
@@ -24,6 +25,7 @@ namespace {
 
 namespace pb = ::deepshard::v1;
 constexpr char kJob[] = "0123456789abcdef";
+constexpr double kPatience = 60;  ///< seconds for what is to happen: long, so that a busy machine fails no test
 
 struct Server {
   JobAuthority authority;
@@ -46,7 +48,7 @@ struct Server {
     return bootstrap;
   }
 
-  std::optional<ControlEvent> Next(double seconds = 5) {
+  std::optional<ControlEvent> Next(double seconds = kPatience) {
     return events.PopUntil(std::chrono::steady_clock::now() +
                            std::chrono::milliseconds(static_cast<int>(seconds * 1e3)));
   }
@@ -68,10 +70,20 @@ pb::JoinRequest RequestOf(uint32_t node) {
 
 grpc::Status Join(pb::Control::Stub& stub, const pb::JoinRequest& request) {
   grpc::ClientContext context;
-  context.set_deadline(Deadline(3));
+  context.set_deadline(Deadline(kPatience));
   pb::JoinReply reply;
   return stub.Join(&context, request, &reply);
 }
+
+/// A call whose end a test waits for.
+struct PendingCall final : grpc::ClientUnaryReactor {
+  HandOver started;
+  std::promise<grpc::Status> ended;
+  void OnDone(const grpc::Status& status) override {
+    started.Take();
+    ended.set_value(status);
+  }
+};
 
 }  // namespace
 
@@ -94,7 +106,7 @@ TEST_CASE("An agent of the job joins, has its session, and messages go both ways
   pb::LauncherMessage beat;
   beat.mutable_beat();
   server.server.Send(1, beat);
-  auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  auto until = std::chrono::steady_clock::now() + std::chrono::seconds(static_cast<int>(kPatience));
   std::optional<pb::LauncherMessage> got = received.PopUntil(until);
   REQUIRE(got);
   CHECK(got->has_beat());
@@ -122,7 +134,7 @@ TEST_CASE("An agent of the job joins, has its session, and messages go both ways
   SECTION("a session that the launcher ends is told") {
     server.server.EndSessions();
     CHECK(received.PopUntil(until)->has_end());
-    CHECK(closed.get_future().wait_for(std::chrono::seconds(5)) == std::future_status::ready);
+    CHECK(closed.get_future().wait_until(until) == std::future_status::ready);
   }
   SECTION("values left by one are found by another, who may have come first") {
     pb::StoreGetRequest get;
@@ -136,13 +148,13 @@ TEST_CASE("An agent of the job joins, has its session, and messages go both ways
     put.set_job_id(kJob);
     server.server.BeginAttempt(1);
     std::promise<LauncherLink::Reply> found, missing, over;
-    link.StoreGet(get, Deadline(5), [&](LauncherLink::Reply r) { found.set_value(r); });
+    link.StoreGet(get, Deadline(kPatience), [&](LauncherLink::Reply r) { found.set_value(r); });
     link.StorePut(put, [](LauncherLink::Reply) {});
     CHECK(found.get_future().get().value == std::string("\0value", 6));
     get.set_key("nobody");
     link.StoreGet(get, Deadline(0.2), [&](LauncherLink::Reply r) { missing.set_value(r); });
     CHECK(missing.get_future().get().code == grpc::StatusCode::DEADLINE_EXCEEDED);
-    link.StoreGet(get, Deadline(60), [&](LauncherLink::Reply r) { over.set_value(r); });
+    link.StoreGet(get, Deadline(kPatience), [&](LauncherLink::Reply r) { over.set_value(r); });
     link.Close(std::chrono::milliseconds(0));
     CHECK(over.get_future().get().code != 0);
   }
@@ -218,14 +230,16 @@ TEST_CASE("The server ends while calls wait") {
   request.set_job_id(kJob);
   request.set_attempt(1);
   request.set_key("never");
-  std::promise<grpc::Status> ended;
+  PendingCall call;
   grpc::ClientContext context;
-  context.set_deadline(Deadline(60));
+  context.set_deadline(Deadline(kPatience));
   pb::StoreGetReply reply;
-  stub->async()->StoreGet(&context, &request, &reply, [&](grpc::Status status) { ended.set_value(status); });
+  stub->async()->StoreGet(&context, &request, &reply, &call);
+  call.started.Give();
+  call.StartCall();
   REQUIRE(Join(*stub, RequestOf(0)).ok());  // by now the server has the first call
   server.reset();
-  CHECK(!ended.get_future().get().ok());
+  CHECK(!call.ended.get_future().get().ok());
 }
 
 TEST_CASE("Rendezvous: values of one attempt at a time") {
