@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
 
@@ -97,6 +98,7 @@ void ForEachPiece(const KernelContext& context, int64_t rows, int64_t columns, c
 void GeluForward(const KernelContext& context, GeluKind kind, Tensor x, Tensor y) {
   detail::CheckFloating("GeluForward", "x", x);
   detail::CheckVector("GeluForward", "y", y, x.dtype, x.numel());
+  if (detail::RanOnCuda("GeluForward", cuda::GeluForward, context, kind, x, y)) return;
   detail::DispatchFloating(x.dtype, "GeluForward", [&](auto type) {
     using T = decltype(type);
     DispatchKind(kind, [&](auto k) {
@@ -111,6 +113,7 @@ void GeluBackward(const KernelContext& context, GeluKind kind, Tensor dy, Tensor
   detail::CheckFloating("GeluBackward", "x", x);
   detail::CheckVector("GeluBackward", "dy", dy, x.dtype, x.numel());
   detail::CheckVector("GeluBackward", "dx", dx, x.dtype, x.numel());
+  if (detail::RanOnCuda("GeluBackward", cuda::GeluBackward, context, kind, dy, x, dx)) return;
   detail::DispatchFloating(x.dtype, "GeluBackward", [&](auto type) {
     using T = decltype(type);
     DispatchKind(kind, [&](auto k) {
@@ -127,6 +130,7 @@ void SwigluForward(const KernelContext& context, Tensor gate_up, Tensor y) {
   detail::CheckFloating(kernel, "y", y);
   const int64_t rows = detail::Rows(y), width = detail::Columns(y);
   detail::CheckMatrix(kernel, "gate_up", gate_up, y.dtype, rows, 2 * width);
+  if (detail::RanOnCuda(kernel, cuda::SwigluForward, context, gate_up, y)) return;
   detail::DispatchFloating(y.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     ForEachPiece(context, rows, width, [&](int64_t row, int64_t begin, int64_t end) {
@@ -150,6 +154,7 @@ void SwigluBackward(const KernelContext& context, Tensor dy, Tensor gate_up, Ten
   const int64_t rows = detail::Rows(dy), width = detail::Columns(dy);
   detail::CheckMatrix(kernel, "gate_up", gate_up, dy.dtype, rows, 2 * width);
   detail::CheckMatrix(kernel, "dgate_up", dgate_up, dy.dtype, rows, 2 * width);
+  if (detail::RanOnCuda(kernel, cuda::SwigluBackward, context, dy, gate_up, dgate_up)) return;
   detail::DispatchFloating(dy.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     ForEachPiece(context, rows, width, [&](int64_t row, int64_t begin, int64_t end) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/dropout_mask.h"
 #include "kernels/lanes.h"
 #include "kernels/matmul.h"
@@ -289,6 +290,7 @@ void AttentionForward(const KernelContext& context, const AttentionShape& shape,
                       const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp) {
   const char* kernel = "AttentionForward";
   CheckShape(kernel, shape, qkv, out, log_sum_exp);
+  if (detail::RanOnCuda(kernel, cuda::AttentionForward, context, shape, qkv, dropout, out, log_sum_exp)) return;
   const RowDropout mask(shape, dropout);
   detail::DispatchFloating(qkv.dtype, kernel, [&](auto type) {
     using T = decltype(type);
@@ -308,6 +310,8 @@ void AttentionBackward(const KernelContext& context, const AttentionShape& shape
   CheckShape(kernel, shape, qkv, out, log_sum_exp);
   detail::CheckVector(kernel, "dout", dout, out.dtype, out.numel());
   detail::CheckVector(kernel, "dqkv", dqkv, qkv.dtype, qkv.numel());
+  if (detail::RanOnCuda(kernel, cuda::AttentionBackward, context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv))
+    return;
   const RowDropout mask(shape, dropout);
   detail::DispatchFloating(qkv.dtype, kernel, [&](auto type) {
     using T = decltype(type);

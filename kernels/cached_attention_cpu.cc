@@ -3,6 +3,7 @@
 
 #include "kernels/cached_attention.h"
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/lanes.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
@@ -98,6 +99,7 @@ void CachedAttention(const KernelContext& context, const CachedAttentionShape& s
   detail::CheckVector(kernel, "keys", keys, qkv.dtype, s.kv_heads * s.capacity * s.head_size);
   detail::CheckVector(kernel, "values", values, qkv.dtype, s.kv_heads * s.capacity * s.head_size);
   detail::CheckVector(kernel, "out", out, qkv.dtype, s.rows * s.heads * s.head_size);
+  detail::RequireCpu(kernel, qkv, keys, values, out);
   detail::DispatchFloating(qkv.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     Attend<T>(context, s, qkv.as<T>(), {keys.as<T>(), s.capacity, s.head_size},

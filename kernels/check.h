@@ -16,7 +16,8 @@ inline void Check(bool ok, const char* kernel, const std::string& what) {
 /// "weight is f32 [3, 4] on the CPU", for error messages.
 inline std::string Describe(const char* name, const Tensor& t) {
   return std::string(name) + " is " + NameOf(t.dtype) + " " + t.shape.str() +
-         (t.device.kind == DeviceKind::cpu ? " on the CPU" : " on a GPU") + (t.data || t.numel() == 0 ? "" : " (null)");
+         (t.device.kind == DeviceKind::cpu ? " on the CPU" : " on GPU " + std::to_string(t.device.index)) +
+         (t.data || t.numel() == 0 ? "" : " (null)");
 }
 
 constexpr bool IsFloating(DType t) { return t == DType::f64 || t == DType::f32 || t == DType::bf16 || t == DType::f16; }
@@ -27,29 +28,29 @@ constexpr DType AccumulateType(DType t) { return t == DType::f64 ? DType::f64 : 
 inline int64_t Columns(const Tensor& t) { return t.shape.rank() ? t.shape[t.shape.rank() - 1] : 1; }
 inline int64_t Rows(const Tensor& t) { return Columns(t) ? t.numel() / Columns(t) : 0; }
 
-/// t is on the CPU and has memory.
-inline void CheckCpu(const char* kernel, const char* name, const Tensor& t) {
-  if (t.device.kind != DeviceKind::cpu || (!t.data && t.numel() != 0))
-    Check(false, kernel, Describe(name, t) + ", expected memory of the CPU");
+/// t has memory, on whatever device: that all tensors are on one is checked where the kernel is dispatched
+/// (dispatch.h).
+inline void CheckMemory(const char* kernel, const char* name, const Tensor& t) {
+  if (!t.data && t.numel() != 0) Check(false, kernel, Describe(name, t) + ", expected memory");
 }
 
-/// t is a CPU tensor of a floating dtype.
+/// t has a floating dtype.
 inline void CheckFloating(const char* kernel, const char* name, const Tensor& t) {
-  CheckCpu(kernel, name, t);
+  CheckMemory(kernel, name, t);
   if (!IsFloating(t.dtype)) Check(false, kernel, Describe(name, t) + ", expected f64, f32, bf16 or f16");
 }
 
-/// t is a CPU tensor of this dtype that reads as [rows, columns].
+/// t has this dtype and reads as [rows, columns].
 inline void CheckMatrix(const char* kernel, const char* name, const Tensor& t, DType dtype, int64_t rows,
                         int64_t columns) {
-  CheckCpu(kernel, name, t);
+  CheckMemory(kernel, name, t);
   if (t.dtype != dtype || t.numel() != rows * columns || Columns(t) != columns)
     Check(false, kernel, Describe(name, t) + ", expected " + NameOf(dtype) + " " + Shape{rows, columns}.str());
 }
 
-/// t is a CPU tensor of this dtype and number of elements.
+/// t has this dtype and number of elements.
 inline void CheckVector(const char* kernel, const char* name, const Tensor& t, DType dtype, int64_t numel) {
-  CheckCpu(kernel, name, t);
+  CheckMemory(kernel, name, t);
   if (t.dtype != dtype || t.numel() != numel)
     Check(false, kernel, Describe(name, t) + ", expected " + NameOf(dtype) + " " + Shape{numel}.str());
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/parallel.h"
+#include "kernels/workspace.h"
 
 namespace ds::detail {
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/lanes.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
@@ -54,7 +55,7 @@ void AllRows(const KernelContext& context, const Tensor& logits, const int32_t* 
 void CrossEntropy(const KernelContext& context, Tensor logits, Tensor targets, int64_t vocabulary, double scale,
                   Tensor losses, Tensor dlogits) {
   const char* kernel = "CrossEntropy";
-  detail::CheckCpu(kernel, "logits", logits);
+  detail::CheckMemory(kernel, "logits", logits);
   detail::Check(logits.dtype == DType::f32 || logits.dtype == DType::f64, kernel,
                 detail::Describe("logits", logits) + ", expected f32 or f64");
   const int64_t rows = detail::Rows(logits), padded = detail::Columns(logits);
@@ -63,16 +64,18 @@ void CrossEntropy(const KernelContext& context, Tensor logits, Tensor targets, i
   detail::Check(
       vocabulary > 0 && vocabulary <= padded, kernel,
       "a vocabulary of " + std::to_string(vocabulary) + " in logits of " + std::to_string(padded) + " columns");
+  if (dlogits) {
+    detail::CheckFloating(kernel, "dlogits", dlogits);
+    detail::CheckMatrix(kernel, "dlogits", dlogits, dlogits.dtype, rows, padded);
+  }
+  if (detail::RanOnCuda(kernel, cuda::CrossEntropy, context, logits, targets, vocabulary, scale, losses, dlogits))
+    return;
   const int32_t* target = targets.as<int32_t>();
   for (int64_t row = 0; row < rows; ++row)
     if (target[row] >= vocabulary)
       detail::Check(false, kernel,
                     "target " + std::to_string(target[row]) + " of row " + std::to_string(row) +
                         " is outside the vocabulary of " + std::to_string(vocabulary));
-  if (dlogits) {
-    detail::CheckFloating(kernel, "dlogits", dlogits);
-    detail::CheckMatrix(kernel, "dlogits", dlogits, dlogits.dtype, rows, padded);
-  }
   const auto with_gradient_type = [&](auto accumulate_type) {
     using A = decltype(accumulate_type);
     if (!dlogits) return AllRows<A, A>(context, logits, target, vocabulary, scale, losses.as<A>(), nullptr);

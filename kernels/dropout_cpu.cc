@@ -1,6 +1,7 @@
 #include "kernels/dropout.h"
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/dropout_mask.h"
 #include "kernels/parallel.h"
 
@@ -38,6 +39,7 @@ void Dropout(const KernelContext& context, RandomStream stream, uint64_t first, 
   detail::CheckVector(kernel, "y", y, x.dtype, x.numel());
   if (residual) detail::CheckVector(kernel, "residual", residual, x.dtype, x.numel());
   const detail::DropoutRule rule = detail::MakeDropoutRule(kernel, p);
+  if (detail::RanOnCuda(kernel, cuda::Dropout, context, stream, first, p, x, residual, y)) return;
   detail::DispatchFloating(x.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     detail::ParallelBlocks(context, x.numel(), kMaxFactors, [&](int64_t begin, int64_t end) {

@@ -5,6 +5,7 @@
 
 #include "kernels/column_sums.h"
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/parallel.h"
 
 namespace ds {
@@ -15,6 +16,7 @@ using detail::kElementsPerBlock;
 
 void Fill(const KernelContext& context, Tensor x, double value) {
   detail::CheckFloating("Fill", "x", x);
+  if (detail::RanOnCuda("Fill", cuda::Fill, context, x, value)) return;
   detail::DispatchFloating(x.dtype, "Fill", [&](auto type) {
     using T = decltype(type);
     T element;
@@ -30,6 +32,7 @@ void Cast(const KernelContext& context, Tensor from, Tensor to) {
   detail::CheckFloating("Cast", "to", to);
   detail::Check(from.numel() == to.numel(), "Cast",
                 detail::Describe("from", from) + ", " + detail::Describe("to", to) + ": they differ in size");
+  if (detail::RanOnCuda("Cast", cuda::Cast, context, from, to)) return;
   detail::DispatchFloating(from.dtype, "Cast", [&](auto from_type) {
     detail::DispatchFloating(to.dtype, "Cast", [&](auto to_type) {
       const auto* in = from.as<decltype(from_type)>();
@@ -45,6 +48,7 @@ void Add(const KernelContext& context, Tensor a, Tensor b, Tensor y) {
   detail::CheckFloating("Add", "a", a);
   detail::CheckVector("Add", "b", b, a.dtype, a.numel());
   detail::CheckVector("Add", "y", y, a.dtype, a.numel());
+  if (detail::RanOnCuda("Add", cuda::Add, context, a, b, y)) return;
   detail::DispatchFloating(a.dtype, "Add", [&](auto type) {
     using T = decltype(type);
     const T *left = a.as<T>(), *right = b.as<T>();
@@ -63,9 +67,10 @@ void Add(const KernelContext& context, Tensor a, Tensor b, Tensor y) {
 }
 
 void Scale(const KernelContext& context, Tensor x, double factor) {
-  detail::CheckCpu("Scale", "x", x);
+  detail::CheckMemory("Scale", "x", x);
   detail::Check(x.dtype == DType::f32 || x.dtype == DType::f64, "Scale",
                 detail::Describe("x", x) + ", expected f32 or f64");
+  if (detail::RanOnCuda("Scale", cuda::Scale, context, x, factor)) return;
   detail::DispatchFloating(x.dtype, "Scale", [&](auto type) {
     using T = decltype(type);
     if constexpr (std::is_same_v<T, Acc<T>>) {
@@ -83,6 +88,7 @@ void BiasBackward(const KernelContext& context, Tensor dy, Tensor dbias, bool ac
   detail::CheckFloating("BiasBackward", "dy", dy);
   const int64_t rows = detail::Rows(dy), columns = detail::Columns(dy);
   detail::CheckVector("BiasBackward", "dbias", dbias, detail::AccumulateType(dy.dtype), columns);
+  if (detail::RanOnCuda("BiasBackward", cuda::BiasBackward, context, dy, dbias, accumulate)) return;
   detail::DispatchFloating(dy.dtype, "BiasBackward", [&](auto type) {
     using T = decltype(type);
     const T* in = dy.as<T>();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/parallel.h"
 
 namespace ds {
@@ -12,10 +13,13 @@ using detail::Acc;
 using detail::kColumnsPerSlice;
 using detail::kRowsPerBlock;
 
+void CheckIdType(const char* kernel, const Tensor& ids) {
+  detail::CheckMemory(kernel, "ids", ids);
+  if (ids.dtype != DType::i32) detail::Check(false, kernel, detail::Describe("ids", ids) + ", expected i32");
+}
+
 /// Throws with the id and its place unless every id is in [0, vocabulary).
 void CheckIds(const char* kernel, const Tensor& ids, int64_t vocabulary) {
-  detail::CheckCpu(kernel, "ids", ids);
-  if (ids.dtype != DType::i32) detail::Check(false, kernel, detail::Describe("ids", ids) + ", expected i32");
   const int32_t* id = ids.as<int32_t>();
   const int64_t tokens = detail::Columns(ids);
   for (int64_t i = 0; i < ids.numel(); ++i)
@@ -47,7 +51,7 @@ void EmbeddingForward(const KernelContext& context, Tensor ids, Tensor tokens_ta
   const char* kernel = "EmbeddingForward";
   detail::CheckFloating(kernel, "tokens_table", tokens_table);
   const int64_t columns = detail::Columns(tokens_table), tokens = detail::Columns(ids);
-  CheckIds(kernel, ids, detail::Rows(tokens_table));
+  CheckIdType(kernel, ids);
   detail::CheckMatrix(kernel, "y", y, tokens_table.dtype, ids.numel(), columns);
   if (positions_table) {
     detail::CheckMatrix(kernel, "positions_table", positions_table, y.dtype, detail::Rows(positions_table), columns);
@@ -55,6 +59,8 @@ void EmbeddingForward(const KernelContext& context, Tensor ids, Tensor tokens_ta
         detail::Rows(positions_table) >= tokens, kernel,
         detail::Describe("positions_table", positions_table) + " for samples of " + std::to_string(tokens) + " tokens");
   }
+  if (detail::RanOnCuda(kernel, cuda::EmbeddingForward, context, ids, tokens_table, positions_table, y)) return;
+  CheckIds(kernel, ids, detail::Rows(tokens_table));
   const int32_t* id = ids.as<int32_t>();
   detail::DispatchFloating(y.dtype, kernel, [&](auto type) {
     using T = decltype(type);
@@ -86,9 +92,11 @@ void EmbeddingBackwardTokens(const KernelContext& context, Tensor ids, Tensor dy
   const char* kernel = "EmbeddingBackwardTokens";
   detail::CheckFloating(kernel, "dy", dy);
   const int64_t columns = detail::Columns(dy), rows = detail::Rows(dtable);
-  CheckIds(kernel, ids, rows);
+  CheckIdType(kernel, ids);
   detail::CheckMatrix(kernel, "dy", dy, dy.dtype, ids.numel(), columns);
   detail::CheckMatrix(kernel, "dtable", dtable, detail::AccumulateType(dy.dtype), rows, columns);
+  if (detail::RanOnCuda(kernel, cuda::EmbeddingBackwardTokens, context, ids, dy, dtable, accumulate)) return;
+  CheckIds(kernel, ids, rows);
   const int32_t* id = ids.as<int32_t>();
   detail::DispatchFloating(dy.dtype, kernel, [&](auto type) {
     using T = decltype(type);
@@ -111,6 +119,7 @@ void EmbeddingBackwardPositions(const KernelContext& context, Tensor dy, Tensor 
   detail::CheckMatrix(kernel, "dtable", dtable, detail::AccumulateType(dy.dtype), rows, columns);
   detail::Check(rows >= tokens, kernel,
                 detail::Describe("dtable", dtable) + " for samples of " + std::to_string(tokens) + " tokens");
+  if (detail::RanOnCuda(kernel, cuda::EmbeddingBackwardPositions, context, dy, dtable, accumulate)) return;
   detail::DispatchFloating(dy.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     Acc<T>* table = dtable.as<Acc<T>>();

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/check.h"
+#include "kernels/dispatch.h"
 #include "kernels/parallel.h"
 
 namespace ds {
@@ -39,7 +39,8 @@ int64_t FirstWithExponent(const KernelContext& context, const Tensor& x, Bits ex
 }  // namespace
 
 int64_t FirstNonFinite(const KernelContext& context, Tensor x) {
-  detail::CheckCpu("FirstNonFinite", "x", x);
+  detail::CheckMemory("FirstNonFinite", "x", x);
+  detail::RequireCpu("FirstNonFinite", x);
   switch (x.dtype) {
     case DType::f64:
       return FirstWithExponent<uint64_t>(context, x, 0x7FF0'0000'0000'0000);
@@ -53,6 +54,13 @@ int64_t FirstNonFinite(const KernelContext& context, Tensor x) {
       detail::Check(false, "FirstNonFinite", detail::Describe("x", x) + ", expected floating point");
       return -1;
   }
+}
+
+void FindNonFinite(const KernelContext& context, Tensor x, Tensor first) {
+  detail::CheckFloating("FindNonFinite", "x", x);
+  detail::CheckVector("FindNonFinite", "first", first, DType::i64, 1);
+  if (detail::RanOnCuda("FindNonFinite", cuda::FindNonFinite, context, x, first)) return;
+  *first.as<int64_t>() = FirstNonFinite(context, x);
 }
 
 }  // namespace ds

@@ -5,6 +5,7 @@
 
 #include "kernels/column_sums.h"
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/lanes.h"
 #include "kernels/parallel.h"
 
@@ -109,6 +110,7 @@ void LayerNormForward(const KernelContext& context, Tensor x, Tensor weight, Ten
   detail::CheckMatrix(kernel, "y", y, x.dtype, rows, columns);
   detail::CheckVector(kernel, "mean", mean, statistics, rows);
   detail::CheckVector(kernel, "rstd", rstd, statistics, rows);
+  if (detail::RanOnCuda(kernel, cuda::LayerNormForward, context, x, weight, bias, eps, y, mean, rstd)) return;
   detail::DispatchFloating(x.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     Forward<T>(context, x, weight.as<T>(), bias.as<T>(), eps, y.as<T>(), mean.as<Acc<T>>(), rstd.as<Acc<T>>());
@@ -127,6 +129,7 @@ void LayerNormBackwardInput(const KernelContext& context, Tensor dy, Tensor x, T
   detail::CheckVector(kernel, "rstd", rstd, statistics, rows);
   detail::CheckMatrix(kernel, "dx", dx, x.dtype, rows, columns);
   if (residual) detail::CheckMatrix(kernel, "residual", residual, x.dtype, rows, columns);
+  if (detail::RanOnCuda(kernel, cuda::LayerNormBackwardInput, context, dy, x, weight, mean, rstd, residual, dx)) return;
   detail::DispatchFloating(x.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     BackwardInput<T>(context, dy.as<T>(), x, weight.as<T>(), mean.as<Acc<T>>(), rstd.as<Acc<T>>(),
@@ -145,6 +148,8 @@ void LayerNormBackwardWeight(const KernelContext& context, Tensor dy, Tensor x, 
   detail::CheckVector(kernel, "rstd", rstd, sums, rows);
   detail::CheckVector(kernel, "dweight", dweight, sums, columns);
   detail::CheckVector(kernel, "dbias", dbias, sums, columns);
+  if (detail::RanOnCuda(kernel, cuda::LayerNormBackwardWeight, context, dy, x, mean, rstd, dweight, dbias, accumulate))
+    return;
   detail::DispatchFloating(x.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     BackwardWeight<T>(context, dy.as<T>(), x, mean.as<Acc<T>>(), rstd.as<Acc<T>>(), dweight.as<Acc<T>>(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "kernels/dispatch.h"
 #include "kernels/matmul_onednn.h"
 #include "kernels/matmul_own.h"
 #include "kernels/matmul_packed.h"
@@ -84,6 +85,7 @@ void MatMul(const KernelContext& context, Tensor a, Tensor b, Tensor c, const Ma
     p.bias = options.bias.data, p.bias_type = type;
   }
 
+  if (detail::RanOnCuda(kernel, cuda::MatMul, context, a, b, c, options)) return;
   if (p.m == 0 || p.n == 0) return;
   if (const detail::PackedKernel* packed = detail::PackedKernelFor(p.ab))
     return detail::MultiplyPacked(*packed, context, p);

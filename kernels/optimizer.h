@@ -8,10 +8,18 @@
 // as the sequence of roundings that every backend must follow; [x] is one rounding to fp32.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/context.h"
 #include "kernels/tensor.h"
 
 namespace ds {
+
+/// What a step reads from memory of its tensors' device when it runs, so that on a GPU no host waits to know it.
+struct StepControl {
+  const float* gradient_scale = nullptr;  ///< when given, in place of the scalars' gradient_scale
+  const int32_t* skip = nullptr;          ///< when given and not 0, the step changes nothing
+};
 
 /// Adam (Kingma, Ba 2014) and AdamW (Loshchilov, Hutter 2017), bias correction as in PyTorch and DeepSpeed:
 ///   decoupled: p *= 1 - lr * weight_decay;  otherwise g += weight_decay * p
@@ -30,7 +38,7 @@ struct AdamScalars {
 AdamScalars MakeAdamScalars(double lr, double beta1, double beta2, double eps, double weight_decay, bool decoupled,
                             bool bias_correction, int64_t step, double gradient_scale);
 void AdamStep(const KernelContext& context, const AdamScalars& s, Tensor gradient, Tensor master, Tensor m, Tensor v,
-              Tensor working);
+              Tensor working, const StepControl& control = {});
 
 /// SGD with momentum as in PyTorch: g += weight_decay p; buffer = momentum * buffer + (1 - dampening) g (the first
 /// step: buffer = g); nesterov: g + momentum * buffer; p -= lr * that. momentum 0: buffer is not read or written.
@@ -41,7 +49,7 @@ struct SgdScalars {
   bool nesterov, first_step;
 };
 void SgdStep(const KernelContext& context, const SgdScalars& s, Tensor gradient, Tensor master, Tensor buffer,
-             Tensor working);
+             Tensor working, const StepControl& control = {});
 
 /// Lion (Chen et al. 2023): p *= 1 - lr * weight_decay; p -= lr * sign(beta1 m + (1 - beta1) g);
 /// m = beta2 m + (1 - beta2) g.
@@ -51,7 +59,7 @@ struct LionScalars {
   float gradient_scale, lr, beta1, one_minus_beta1, beta2, one_minus_beta2, decay_factor;
 };
 void LionStep(const KernelContext& context, const LionScalars& s, Tensor gradient, Tensor master, Tensor m,
-              Tensor working);
+              Tensor working, const StepControl& control = {});
 
 /// Adagrad (Duchi et al. 2011), as in PyTorch without learning-rate decay: g += weight_decay p; v += g^2;
 /// p -= lr * g / (sqrt(v) + eps).
@@ -60,7 +68,7 @@ struct AdagradScalars {
   float gradient_scale, lr, eps, weight_decay;
 };
 void AdagradStep(const KernelContext& context, const AdagradScalars& s, Tensor gradient, Tensor master, Tensor v,
-                 Tensor working);
+                 Tensor working, const StepControl& control = {});
 
 /// RMSprop (Hinton 2012), as in PyTorch, not centred: g += weight_decay p; v = alpha v + (1 - alpha) g^2;
 /// q = g / (sqrt(v) + eps); buffer = momentum * buffer + q; p -= lr * buffer. momentum 0: p -= lr * q, and buffer is
@@ -71,6 +79,6 @@ struct RmsPropScalars {
   float gradient_scale, lr, alpha, one_minus_alpha, eps, momentum, weight_decay;
 };
 void RmsPropStep(const KernelContext& context, const RmsPropScalars& s, Tensor gradient, Tensor master, Tensor v,
-                 Tensor buffer, Tensor working);
+                 Tensor buffer, Tensor working, const StepControl& control = {});
 
 }  // namespace ds

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/parallel.h"
 
 namespace ds {
@@ -16,13 +17,26 @@ float* State(const char* kernel, const char* name, const Tensor& t, int64_t n) {
   return t.as<float>();
 }
 
+void CheckWorking(const char* kernel, const Tensor& working, int64_t n) {
+  if (!working) return;
+  detail::CheckFloating(kernel, "working", working);
+  detail::CheckVector(kernel, "working", working, working.dtype, n);
+}
+
+bool Skipped(const StepControl& control) { return control.skip && *control.skip != 0; }
+
+/// The scalars with the gradient's scale that counts.
+template <class Scalars>
+Scalars Controlled(Scalars s, const StepControl& control) {
+  if (control.gradient_scale) s.gradient_scale = *control.gradient_scale;
+  return s;
+}
+
 /// update(begin, end) in blocks, each followed by rounding master into `working` when that is given.
 template <class Update>
 void ForEachBlock(const KernelContext& context, const char* kernel, const float* master, int64_t n,
                   const Tensor& working, const Update& update) {
   if (!working) return detail::ParallelBlocks(context, n, kBlock, update);
-  detail::CheckFloating(kernel, "working", working);
-  detail::CheckVector(kernel, "working", working, working.dtype, n);
   detail::DispatchFloating(working.dtype, kernel, [&](auto type) {
     auto* copy = working.as<decltype(type)>();
     detail::ParallelBlocks(context, n, kBlock, [&](int64_t begin, int64_t end) {
@@ -53,12 +67,16 @@ AdamScalars MakeAdamScalars(double lr, double beta1, double beta2, double eps, d
   return s;
 }
 
-void AdamStep(const KernelContext& context, const AdamScalars& s, Tensor gradient, Tensor master, Tensor m, Tensor v,
-              Tensor working) {
+void AdamStep(const KernelContext& context, const AdamScalars& scalars, Tensor gradient, Tensor master, Tensor m,
+              Tensor v, Tensor working, const StepControl& control) {
   const char* kernel = "AdamStep";
   const int64_t n = master.numel();
   const float* gs = State(kernel, "gradient", gradient, n);
   float *ps = State(kernel, "master", master, n), *ms = State(kernel, "m", m, n), *vs = State(kernel, "v", v, n);
+  CheckWorking(kernel, working, n);
+  if (detail::RanOnCuda(kernel, cuda::AdamStep, context, scalars, gradient, master, m, v, working, control)) return;
+  if (Skipped(control)) return;
+  const AdamScalars s = Controlled(scalars, control);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
@@ -73,20 +91,25 @@ void AdamStep(const KernelContext& context, const AdamScalars& s, Tensor gradien
   });
 }
 
-void SgdStep(const KernelContext& context, const SgdScalars& s, Tensor gradient, Tensor master, Tensor buffer,
-             Tensor working) {
+void SgdStep(const KernelContext& context, const SgdScalars& scalars, Tensor gradient, Tensor master, Tensor buffer,
+             Tensor working, const StepControl& control) {
   const char* kernel = "SgdStep";
   const int64_t n = master.numel();
   const float* gs = State(kernel, "gradient", gradient, n);
   float* ps = State(kernel, "master", master, n);
-  if (s.momentum == 0.0f) {
+  const bool plain = scalars.momentum == 0.0f;
+  float* bs = plain ? nullptr : State(kernel, "buffer", buffer, n);
+  CheckWorking(kernel, working, n);
+  if (detail::RanOnCuda(kernel, cuda::SgdStep, context, scalars, gradient, master, buffer, working, control)) return;
+  if (Skipped(control)) return;
+  const SgdScalars s = Controlled(scalars, control);
+  if (plain) {
     return ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i)
         ps[i] = std::fma(-s.lr, std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale), ps[i]);
     });
   }
-  float* bs = State(kernel, "buffer", buffer, n);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
@@ -99,12 +122,16 @@ void SgdStep(const KernelContext& context, const SgdScalars& s, Tensor gradient,
   });
 }
 
-void LionStep(const KernelContext& context, const LionScalars& s, Tensor gradient, Tensor master, Tensor m,
-              Tensor working) {
+void LionStep(const KernelContext& context, const LionScalars& scalars, Tensor gradient, Tensor master, Tensor m,
+              Tensor working, const StepControl& control) {
   const char* kernel = "LionStep";
   const int64_t n = master.numel();
   const float* gs = State(kernel, "gradient", gradient, n);
   float *ps = State(kernel, "master", master, n), *ms = State(kernel, "m", m, n);
+  CheckWorking(kernel, working, n);
+  if (detail::RanOnCuda(kernel, cuda::LionStep, context, scalars, gradient, master, m, working, control)) return;
+  if (Skipped(control)) return;
+  const LionScalars s = Controlled(scalars, control);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
@@ -117,12 +144,16 @@ void LionStep(const KernelContext& context, const LionScalars& s, Tensor gradien
   });
 }
 
-void AdagradStep(const KernelContext& context, const AdagradScalars& s, Tensor gradient, Tensor master, Tensor v,
-                 Tensor working) {
+void AdagradStep(const KernelContext& context, const AdagradScalars& scalars, Tensor gradient, Tensor master, Tensor v,
+                 Tensor working, const StepControl& control) {
   const char* kernel = "AdagradStep";
   const int64_t n = master.numel();
   const float* gs = State(kernel, "gradient", gradient, n);
   float *ps = State(kernel, "master", master, n), *vs = State(kernel, "v", v, n);
+  CheckWorking(kernel, working, n);
+  if (detail::RanOnCuda(kernel, cuda::AdagradStep, context, scalars, gradient, master, v, working, control)) return;
+  if (Skipped(control)) return;
+  const AdagradScalars s = Controlled(scalars, control);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
@@ -134,14 +165,19 @@ void AdagradStep(const KernelContext& context, const AdagradScalars& s, Tensor g
   });
 }
 
-void RmsPropStep(const KernelContext& context, const RmsPropScalars& s, Tensor gradient, Tensor master, Tensor v,
-                 Tensor buffer, Tensor working) {
+void RmsPropStep(const KernelContext& context, const RmsPropScalars& scalars, Tensor gradient, Tensor master, Tensor v,
+                 Tensor buffer, Tensor working, const StepControl& control) {
   const char* kernel = "RmsPropStep";
   const int64_t n = master.numel();
   const float* gs = State(kernel, "gradient", gradient, n);
   float *ps = State(kernel, "master", master, n), *vs = State(kernel, "v", v, n);
-  const bool plain = s.momentum == 0.0f;
+  const bool plain = scalars.momentum == 0.0f;
   float* bs = plain ? nullptr : State(kernel, "buffer", buffer, n);
+  CheckWorking(kernel, working, n);
+  if (detail::RanOnCuda(kernel, cuda::RmsPropStep, context, scalars, gradient, master, v, buffer, working, control))
+    return;
+  if (Skipped(control)) return;
+  const RmsPropScalars s = Controlled(scalars, control);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
     auto direction = [=](int64_t i) {
       const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);

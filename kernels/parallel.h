@@ -80,6 +80,5 @@ void ParallelBlocks(const KernelContext& context, int64_t total, int64_t block, 
 constexpr int64_t kRowsPerBlock = 16;        ///< rows a block of kernels whose rows are independent
 constexpr int64_t kElementsPerBlock = 8192;  ///< the same for elementwise kernels
 constexpr int64_t kColumnsPerSlice = 64;     ///< columns that one thread owns where a kernel sums over rows
-constexpr int64_t kRowsPerPartialSum = 64;   ///< such a sum adds up partial sums of so many rows
 
 }  // namespace ds::detail

@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/check.h"
+#include "kernels/dispatch.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
 
@@ -108,6 +109,7 @@ void RandomBits(RandomStream stream, uint64_t first, std::span<uint32_t> out) {
 void FillNormal(const KernelContext& context, RandomStream stream, uint64_t first, float mean, float stddev,
                 Tensor out) {
   detail::CheckVector("FillNormal", "out", out, DType::f32, out.numel());
+  if (detail::RanOnCuda("FillNormal", cuda::FillNormal, context, stream, first, mean, stddev, out)) return;
   float* to = out.as<float>();
   detail::ParallelBlocks(context, out.numel(), detail::kElementsPerBlock, [&](int64_t begin, int64_t end) {
     ForEachPiece(stream, first + static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin),

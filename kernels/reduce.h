@@ -10,7 +10,11 @@ namespace ds {
 
 /// Sum of squares in fp64 of an f32 (or f64) tensor: in blocks of 65,536 elements; in a block element i goes to lane
 /// i mod 16 and lanes are summed 0..15; then blocks are summed in order. Infinities and NaN propagate.
+/// For tensors of the CPU.
 double SumOfSquares(const KernelContext& context, Tensor x);
+
+/// sum[0] += that sum of x, on any device. sum: [1] f64, on the device of x.
+void AddSumOfSquares(const KernelContext& context, Tensor x, Tensor sum);
 
 /// out[i] = ((parts[0][i] + parts[1][i]) + parts[2][i]) + ...: fp32 sums for f32, bf16 and f16 (rounded once at the
 /// end), fp64 for f64. out may alias parts[0]. The order is the order of ranks: every communicator reduces with it.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/lanes.h"
 #include "kernels/parallel.h"
 
@@ -29,10 +30,21 @@ double BlockwiseSumOfSquares(const KernelContext& context, const T* x, int64_t n
 }  // namespace
 
 double SumOfSquares(const KernelContext& context, Tensor x) {
-  detail::CheckCpu("SumOfSquares", "x", x);
+  detail::CheckMemory("SumOfSquares", "x", x);
+  detail::RequireCpu("SumOfSquares", x);
   if (x.dtype == DType::f64) return BlockwiseSumOfSquares(context, x.as<double>(), x.numel());
   detail::Check(x.dtype == DType::f32, "SumOfSquares", detail::Describe("x", x) + ", expected f32 or f64");
   return BlockwiseSumOfSquares(context, x.as<float>(), x.numel());
+}
+
+void AddSumOfSquares(const KernelContext& context, Tensor x, Tensor sum) {
+  const char* kernel = "AddSumOfSquares";
+  detail::CheckMemory(kernel, "x", x);
+  detail::Check(x.dtype == DType::f32 || x.dtype == DType::f64, kernel,
+                detail::Describe("x", x) + ", expected f32 or f64");
+  detail::CheckVector(kernel, "sum", sum, DType::f64, 1);
+  if (detail::RanOnCuda(kernel, cuda::AddSumOfSquares, context, x, sum)) return;
+  *sum.as<double>() += SumOfSquares(context, x);
 }
 
 void SumInOrder(const KernelContext& context, std::span<const Tensor> parts, Tensor out) {
@@ -41,6 +53,7 @@ void SumInOrder(const KernelContext& context, std::span<const Tensor> parts, Ten
   detail::Check(!parts.empty(), kernel, "no parts");
   detail::CheckFloating(kernel, "out", out);
   for (const Tensor& part : parts) detail::CheckVector(kernel, "a part", part, out.dtype, out.numel());
+  if (detail::RanOnCuda(kernel, cuda::SumInOrder, context, parts, out)) return;
   constexpr int64_t kBlock = 2048;
   detail::DispatchFloating(out.dtype, kernel, [&](auto type) {
     using T = decltype(type);

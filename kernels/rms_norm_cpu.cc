@@ -5,6 +5,7 @@
 
 #include "kernels/column_sums.h"
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/lanes.h"
 #include "kernels/parallel.h"
 
@@ -97,6 +98,7 @@ void RmsNormForward(const KernelContext& context, Tensor x, Tensor weight, doubl
   detail::CheckVector(kernel, "weight", weight, x.dtype, columns);
   detail::CheckMatrix(kernel, "y", y, x.dtype, rows, columns);
   detail::CheckVector(kernel, "rstd", rstd, detail::AccumulateType(x.dtype), rows);
+  if (detail::RanOnCuda(kernel, cuda::RmsNormForward, context, x, weight, eps, y, rstd)) return;
   detail::DispatchFloating(x.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     Forward<T>(context, x, weight.as<T>(), eps, y.as<T>(), rstd.as<Acc<T>>());
@@ -113,6 +115,7 @@ void RmsNormBackwardInput(const KernelContext& context, Tensor dy, Tensor x, Ten
   detail::CheckVector(kernel, "rstd", rstd, detail::AccumulateType(x.dtype), rows);
   detail::CheckMatrix(kernel, "dx", dx, x.dtype, rows, columns);
   if (residual) detail::CheckMatrix(kernel, "residual", residual, x.dtype, rows, columns);
+  if (detail::RanOnCuda(kernel, cuda::RmsNormBackwardInput, context, dy, x, weight, rstd, residual, dx)) return;
   detail::DispatchFloating(x.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     BackwardInput<T>(context, dy.as<T>(), x, weight.as<T>(), rstd.as<Acc<T>>(), residual ? residual.as<T>() : nullptr,
@@ -129,6 +132,7 @@ void RmsNormBackwardWeight(const KernelContext& context, Tensor dy, Tensor x, Te
   detail::CheckMatrix(kernel, "dy", dy, x.dtype, rows, columns);
   detail::CheckVector(kernel, "rstd", rstd, sums, rows);
   detail::CheckVector(kernel, "dweight", dweight, sums, columns);
+  if (detail::RanOnCuda(kernel, cuda::RmsNormBackwardWeight, context, dy, x, rstd, dweight, accumulate)) return;
   detail::DispatchFloating(x.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     BackwardWeight<T>(context, dy.as<T>(), x, rstd.as<Acc<T>>(), dweight.as<Acc<T>>(), accumulate);

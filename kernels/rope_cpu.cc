@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/parallel.h"
 
 namespace ds {
@@ -57,11 +58,12 @@ void Turn(const KernelContext& context, const Tensor& x, int64_t heads, const Ta
 
 void RopeTable(double theta, Tensor cos, Tensor sin) {
   const char* kernel = "RopeTable";
-  detail::CheckCpu(kernel, "cos", cos);
+  detail::CheckMemory(kernel, "cos", cos);
   detail::Check(cos.shape.rank() == 2 && (cos.dtype == DType::f32 || cos.dtype == DType::f64), kernel,
                 detail::Describe("cos", cos) + ", expected f32 or f64 [positions, head_size / 2]");
   const int64_t positions = cos.shape[0], half = cos.shape[1];
   detail::CheckMatrix(kernel, "sin", sin, cos.dtype, positions, half);
+  detail::RequireCpu(kernel, cos, sin);
   const auto fill = [&](auto type) {
     using A = decltype(type);
     for (int64_t i = 0; i < half; ++i) {
@@ -85,11 +87,12 @@ void Rope(const KernelContext& context, Tensor x, int64_t heads, Tensor cos, Ten
   detail::Check(x.shape.rank() == 4 && x.shape[3] % 2 == 0 && heads >= 0 && heads <= x.shape[2], kernel,
                 detail::Describe("x", x) + ", expected [batch, tokens, at least " + std::to_string(heads) +
                     " heads, even head size]");
-  detail::CheckCpu(kernel, "cos", cos);
+  detail::CheckMemory(kernel, "cos", cos);
   detail::Check((cos.dtype == DType::f32 || cos.dtype == DType::f64) && detail::Columns(cos) == x.shape[3] / 2 &&
                     detail::Rows(cos) >= x.shape[1],
                 kernel, detail::Describe("cos", cos) + " for " + detail::Describe("x", x));
   detail::CheckMatrix(kernel, "sin", sin, cos.dtype, detail::Rows(cos), detail::Columns(cos));
+  if (detail::RanOnCuda(kernel, cuda::Rope, context, x, heads, cos, sin, inverse)) return;
   detail::DispatchFloating(x.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     if (cos.dtype == DType::f64)

@@ -6,6 +6,7 @@
 #endif
 
 #include "kernels/convert.h"
+#include "kernels/dispatch.h"
 #include "kernels/parallel.h"
 #include "kernels/row_matmul.h"
 
@@ -141,6 +142,7 @@ void RowMatMul(const KernelContext& context, Tensor x, Tensor w, Tensor bias, Te
   detail::Check(k > 0, kernel, detail::Describe("x", x) + ": rows without elements");
   detail::CheckMatrix(kernel, "w", w, x.dtype, n, k);
   detail::CheckMatrix(kernel, "y", y, y.dtype == wide ? wide : x.dtype, m, n);
+  detail::RequireCpu(kernel, x, w, bias, y);
   std::vector<double> bias64;
   std::vector<float> bias32;
   if (bias) {

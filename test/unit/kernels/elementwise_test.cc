@@ -147,7 +147,12 @@ TEST_CASE("the sum of squares has its documented order") {
         for (double lane : lanes) sum += lane;
         want += sum;
       }
-      for (int threads : {1, 2, 3, 5}) CHECK(SumOfSquares({threads}, x) == want);
+      for (int threads : {1, 2, 3, 5}) {
+        CHECK(SumOfSquares({threads}, x) == want);
+        const Array sum = Array::Of(DType::f64, {1}, {0.5});
+        AddSumOfSquares({threads}, x, sum);
+        CHECK(sum[0] == 0.5 + want);
+      }
     }
 }
 
@@ -196,8 +201,9 @@ TEST_CASE("elementwise kernels refuse tensors that do not fit") {
   CHECK_THROWS_AS(BiasBackward({}, z, z, false), std::invalid_argument);
   Tensor elsewhere = x;
   elsewhere.device.kind = DeviceKind::cuda;
-  CHECK_THROWS_AS(Fill({}, elsewhere, 0), std::invalid_argument);
+  CHECK_THROWS_AS(Add({}, x, elsewhere, x), std::invalid_argument);
   CHECK_THROWS_AS(SumOfSquares({}, elsewhere), std::invalid_argument);
+  CHECK_THROWS_WITH(Fill({}, elsewhere, 0), "Fill: tensors are on a GPU, but this program was built without GPU code");
 }
 
 }  // namespace

@@ -26,7 +26,11 @@ TEST_CASE("the first number that is not finite is found wherever it is, and noth
         values[static_cast<size_t>(n / 2)] = nan;
         CHECK(FirstNonFinite(context, Array::Of(p.dtype, {n}, values)) == n / 2);
         values[0] = inf;
-        CHECK(FirstNonFinite(context, Array::Of(p.dtype, {n}, values)) == 0);
+        const Array x = Array::Of(p.dtype, {n}, values);
+        CHECK(FirstNonFinite(context, x) == 0);
+        int64_t first = 5;
+        FindNonFinite(context, x, Tensor::Of(&first, Shape{1}));
+        CHECK(first == 0);
       }
 }
 

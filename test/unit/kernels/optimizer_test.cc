@@ -241,6 +241,31 @@ TEST_CASE("NaN gradients reach the parameters") {
   CHECK((std::isnan(p[0]) && !std::isnan(p[1])));
 }
 
+TEST_CASE("a step takes the gradient's scale from memory where it is told to, and does nothing where it is told to") {
+  const float scale = 0.3f;
+  const int32_t go = 0, skip = 1;
+  const Array g = State(1, 1), start = State(2, 0.1), second = State(3, 1e-3, true);
+  const auto step = [&](int kind, float gradient_scale, const StepControl& control) {
+    Array p = start, m = State(4, 0.1), v = second, working(DType::bf16, {kCount});
+    AdamScalars adam = MakeAdamScalars(1e-3, 0.9, 0.95, 1e-8, 0.1, true, true, 3, gradient_scale);
+    if (kind == 0) AdamStep({2}, adam, g, p, m, v, working, control);
+    if (kind == 1) SgdStep({2}, {gradient_scale, 0.1f, 0.9f, 1, 0.1f, true, false}, g, p, m, working, control);
+    if (kind == 2) LionStep({2}, {gradient_scale, 0.1f, 0.9f, 0.1f, 0.99f, 0.01f, 1}, g, p, m, working, control);
+    if (kind == 3) AdagradStep({2}, {gradient_scale, 0.1f, 1e-8f, 0.1f}, g, p, v, working, control);
+    if (kind == 4) RmsPropStep({2}, {gradient_scale, 0.1f, 0.9f, 0.1f, 1e-8f, 0.9f, 0}, g, p, v, m, working, control);
+    return std::vector<Array>{p, m, v, working};
+  };
+  for (int kind = 0; kind < 5; ++kind) {
+    CAPTURE(kind);
+    const auto want = step(kind, scale, {});
+    CHECK(step(kind, 1, {&scale, nullptr}) == want);
+    CHECK(step(kind, 1, {&scale, &go}) == want);
+    CHECK(step(kind, scale, {nullptr, &skip}) ==
+          std::vector<Array>{start, State(4, 0.1), second, Array(DType::bf16, {kCount})});
+    CHECK_FALSE(want[0] == start);
+  }
+}
+
 TEST_CASE("optimizers refuse tensors that do not fit") {
   Array p(DType::f32, {4}), other(DType::f32, {5}), narrow(DType::bf16, {4});
   const AdamScalars s = MakeAdamScalars(0.1, 0.9, 0.99, 1e-8, 0, true, true, 1, 1);

@@ -1,0 +1,19 @@
+// How much of KernelContext::workspace GPU kernels need; those not named here need none. Functions of shapes alone, so
+// that a plan knows the memory before there is a device. On the CPU no kernel uses it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace ds {
+
+/// Kernels that sum `sums` values a column over the rows of a matrix (BiasBackward 1, RmsNormBackwardWeight 1,
+/// LayerNormBackwardWeight 2): the sums of blocks of rows.
+constexpr int64_t kRowsPerPartialSum = 64;  ///< rows of a block: part of the order of such sums, on every device
+constexpr int64_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns, int64_t sums, DType dtype) {
+  const int64_t blocks = (rows + kRowsPerPartialSum - 1) / kRowsPerPartialSum;
+  return blocks > 1 ? blocks * columns * sums * (dtype == DType::f64 ? 8 : 4) : 0;
+}
+
+}  // namespace ds
