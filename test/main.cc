@@ -6,4 +6,25 @@
 #include <catch2/catch.hpp>
 #endif
 
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+#include <cstdio>
+#include <string>
+
+namespace ds::test {
+
+/// Why this machine cannot run the tests; empty where it can. Kinds of tests that need what not every machine has
+/// define it.
+[[gnu::weak]] std::string WhyNot();
+
+}  // namespace ds::test
+
+int main(int argc, char** argv) {
+  constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
+  if (ds::test::WhyNot) {
+    const std::string why = ds::test::WhyNot();
+    if (!why.empty()) {
+      std::printf("skipped: %s\n", why.c_str());
+      return kSkipped;
+    }
+  }
+  return Catch::Session().run(argc, argv);
+}

@@ -1,0 +1,82 @@
+// Sums over the rows of a matrix, one a column, in the order of the CPU's (column_sums.h): the same bits for the same
+// terms. Internal to the GPU kernels.
+#pragma once
+
+#include "kernels/cuda_check.h"
+#include "kernels/cuda_types.h"
+#include "kernels/workspace.h"
+
+namespace ds::cuda {
+
+constexpr int kColumnThreads = 128;
+
+/// Where the S sums of columns go. `into` is the results or, block after block, the workspace.
+template <class A, int S>
+struct ColumnOutputs {
+  A* into[S];
+};
+
+/// A thread sums N columns over the kRowsPerPartialSum rows of its block: terms.Add<N>(row, column, sums) adds what the
+/// row gives to each of its S sums.
+template <int N, class A, int S, class Terms>
+__global__ void __launch_bounds__(kColumnThreads)
+    SumRowBlocks(int64_t rows, int64_t columns, Terms terms, ColumnOutputs<A, S> out, bool accumulate) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * kColumnThreads + threadIdx.x) * N;
+  if (column >= columns) return;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kRowsPerPartialSum;
+  const int64_t end = min(rows, begin + kRowsPerPartialSum);
+  A sums[S][N] = {};
+#pragma unroll 8
+  for (int64_t row = begin; row < end; ++row) terms.template Add<N>(row, column, sums);
+#pragma unroll
+  for (int s = 0; s < S; ++s) {
+    A* to = out.into[s] + static_cast<int64_t>(blockIdx.x) * columns + column;
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = accumulate ? to[i] + sums[s][i] : sums[s][i];
+  }
+}
+
+/// Adds up the blocks' sums in order.
+template <class A, int S>
+__global__ void __launch_bounds__(kColumnThreads)
+    SumBlocks(int64_t blocks, int64_t columns, ColumnOutputs<A, S> parts, ColumnOutputs<A, S> out, bool accumulate) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x;
+  if (column >= columns) return;
+#pragma unroll
+  for (int s = 0; s < S; ++s) {
+    A total = 0;
+#pragma unroll 16
+    for (int64_t block = 0; block < blocks; ++block) total += parts.into[s][block * columns + column];
+    A* to = out.into[s] + column;
+    *to = accumulate ? *to + total : total;
+  }
+}
+
+/// out.into[s][j] (+)= sum over rows of what terms.Add<N>(row, column, sums) adds to sums[s][j - column] for the
+/// columns [column, column + N). N is kPack where every row that terms reads starts at a multiple of 16 bytes
+/// (`aligned`), or 1. Workspace: ColumnSumsWorkspaceBytes.
+template <int kPack, class A, int S, class Terms>
+void SumOverRows(const KernelContext& context, const char* kernel, int64_t rows, int64_t columns, bool aligned,
+                 const Terms& terms, const ColumnOutputs<A, S>& out, bool accumulate) {
+  if (columns == 0) return;
+  const int64_t blocks = rows > 0 ? (rows + kRowsPerPartialSum - 1) / kRowsPerPartialSum : 1;
+  ColumnOutputs<A, S> parts = out;
+  if (blocks > 1) {
+    A* workspace = Workspace<A>(context, kernel, blocks * columns * S * static_cast<int64_t>(sizeof(A)));
+    for (int s = 0; s < S; ++s) parts.into[s] = workspace + s * blocks * columns;
+  }
+  const int64_t per_block = int64_t{kColumnThreads} * (aligned ? kPack : 1);
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>((columns + per_block - 1) / per_block));
+  const bool add = accumulate && blocks == 1;
+  if (aligned)
+    SumRowBlocks<kPack><<<grid, kColumnThreads, 0, Stream(context)>>>(rows, columns, terms, parts, add);
+  else
+    SumRowBlocks<1><<<grid, kColumnThreads, 0, Stream(context)>>>(rows, columns, terms, parts, add);
+  CheckLaunch(kernel);
+  if (blocks == 1) return;
+  const auto column_blocks = static_cast<unsigned>((columns + kColumnThreads - 1) / kColumnThreads);
+  SumBlocks<<<column_blocks, kColumnThreads, 0, Stream(context)>>>(blocks, columns, parts, out, accumulate);
+  CheckLaunch(kernel);
+}
+
+}  // namespace ds::cuda

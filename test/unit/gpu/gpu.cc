@@ -1,0 +1,62 @@
+#include "test/unit/gpu/gpu.h"
+
+namespace ds::test {
+
+std::string WhyNot() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) return std::string("no GPU: ") + cudaGetErrorString(status);
+  return count > 0 ? "" : "no GPU: the driver reports none";
+}
+
+void RequireCuda(cudaError_t status) {
+  INFO("CUDA: " << cudaGetErrorString(status));
+  REQUIRE(status == cudaSuccess);
+}
+
+DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
+  RequireCuda(cudaMalloc(reinterpret_cast<void**>(&data_), static_cast<size_t>(bytes + kGuard)));
+  RequireCuda(cudaMemset(data_, 0xff, static_cast<size_t>(bytes + kGuard)));
+}
+
+DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
+
+void DeviceBuffer::Upload(const void* from) const {
+  RequireCuda(cudaMemcpy(data_, from, static_cast<size_t>(bytes_), cudaMemcpyHostToDevice));
+}
+
+void DeviceBuffer::Download(void* to) const {
+  RequireCuda(cudaDeviceSynchronize());
+  RequireCuda(cudaMemcpy(to, data_, static_cast<size_t>(bytes_), cudaMemcpyDeviceToHost));
+  uint8_t guard[kGuard];
+  RequireCuda(cudaMemcpy(guard, data_ + bytes_, kGuard, cudaMemcpyDeviceToHost));
+  CHECK(std::all_of(guard, guard + kGuard, [](uint8_t byte) { return byte == 0xff; }));
+}
+
+GpuArray::GpuArray(const Array& values, int64_t offset) : GpuArray(values.dtype(), values.shape(), offset) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(memory_.bytes()), 0xff);
+  std::copy_n(values.data(), shape_.numel() * Size(), bytes.data() + offset * Size());
+  memory_.Upload(bytes.data());
+}
+
+Array GpuArray::Host() const {
+  std::vector<uint8_t> bytes(static_cast<size_t>(memory_.bytes()));
+  memory_.Download(bytes.data());
+  const auto begin = bytes.begin() + offset_ * Size();
+  CHECK(std::all_of(bytes.begin(), begin, [](uint8_t byte) { return byte == 0xff; }));
+  Array host(dtype_, shape_);
+  std::copy(begin, bytes.end(), host.data());
+  return host;
+}
+
+GpuContext::GpuContext(int64_t workspace_bytes) : workspace_(workspace_bytes) {
+  cudaStream_t stream = nullptr;
+  RequireCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  context_.stream = stream;
+  context_.workspace = workspace_.data();
+  context_.workspace_bytes = workspace_bytes;
+}
+
+GpuContext::~GpuContext() { cudaStreamDestroy(static_cast<cudaStream_t>(context_.stream)); }
+
+}  // namespace ds::test
