@@ -53,11 +53,10 @@ __global__ void __launch_bounds__(kColumnThreads)
 }
 
 /// out.into[s][j] (+)= sum over rows of what terms.Add<N>(row, column, sums) adds to sums[s][j - column] for the
-/// columns [column, column + N). N is kPack where every row that terms reads starts at a multiple of 16 bytes
-/// (`aligned`), or 1. Workspace: ColumnSumsWorkspaceBytes.
+/// columns [column, column + N), N being kPack (DispatchPacks). Workspace: ColumnSumsWorkspaceBytes.
 template <int kPack, class A, int S, class Terms>
-void SumOverRows(const KernelContext& context, const char* kernel, int64_t rows, int64_t columns, bool aligned,
-                 const Terms& terms, const ColumnOutputs<A, S>& out, bool accumulate) {
+void SumOverRows(const KernelContext& context, const char* kernel, int64_t rows, int64_t columns, const Terms& terms,
+                 const ColumnOutputs<A, S>& out, bool accumulate) {
   if (columns == 0) return;
   const int64_t blocks = rows > 0 ? (rows + kRowsPerPartialSum - 1) / kRowsPerPartialSum : 1;
   ColumnOutputs<A, S> parts = out;
@@ -65,13 +64,10 @@ void SumOverRows(const KernelContext& context, const char* kernel, int64_t rows,
     A* workspace = Workspace<A>(context, kernel, blocks * columns * S * static_cast<int64_t>(sizeof(A)));
     for (int s = 0; s < S; ++s) parts.into[s] = workspace + s * blocks * columns;
   }
-  const int64_t per_block = int64_t{kColumnThreads} * (aligned ? kPack : 1);
+  const int64_t per_block = int64_t{kColumnThreads} * kPack;
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>((columns + per_block - 1) / per_block));
   const bool add = accumulate && blocks == 1;
-  if (aligned)
-    SumRowBlocks<kPack><<<grid, kColumnThreads, 0, Stream(context)>>>(rows, columns, terms, parts, add);
-  else
-    SumRowBlocks<1><<<grid, kColumnThreads, 0, Stream(context)>>>(rows, columns, terms, parts, add);
+  SumRowBlocks<kPack><<<grid, kColumnThreads, 0, Stream(context)>>>(rows, columns, terms, parts, add);
   CheckLaunch(kernel);
   if (blocks == 1) return;
   const auto column_blocks = static_cast<unsigned>((columns + kColumnThreads - 1) / kColumnThreads);

@@ -110,6 +110,19 @@ struct Pack {
 template <class T>
 constexpr int kPackSize = 16 / static_cast<int>(sizeof(T));
 
+/// body(T{}, pack) for kernels over rows of `columns` elements. `pack`, a constant: elements that are moved together,
+/// 16 bytes of them where every row starts at a multiple of 16 bytes (`aligned`: the first ones do), else 1.
+template <class Body>
+void DispatchPacks(DType dtype, const char* kernel, int64_t columns, bool aligned, const Body& body) {
+  DispatchFloating(dtype, kernel, [&](auto type) {
+    constexpr int kPack = kPackSize<decltype(type)>;
+    if (aligned && columns % kPack == 0)
+      body(type, std::integral_constant<int, kPack>{});
+    else
+      body(type, std::integral_constant<int, 1>{});
+  });
+}
+
 /// Copies a pack as integers of up to 16 bytes; both ends must be aligned to them.
 template <int kBytes>
 __device__ inline void CopyPack(const void* from, void* to) {

@@ -109,12 +109,10 @@ void Scale(const KernelContext& context, Tensor x, double factor) {
 
 void BiasBackward(const KernelContext& context, Tensor dy, Tensor dbias, bool accumulate) {
   const int64_t rows = detail::Rows(dy), columns = detail::Columns(dy);
-  DispatchFloating(dy.dtype, "BiasBackward", [&](auto type) {
+  DispatchPacks(dy.dtype, "BiasBackward", columns, Aligned(dy.data), [&](auto type, auto pack) {
     using T = decltype(type);
-    constexpr int kPack = kPackSize<T>;
-    SumOverRows<kPack>(context, "BiasBackward", rows, columns, columns % kPack == 0 && Aligned(dy.data),
-                       BiasTerms<T>{Elements<T>(dy), columns}, ColumnOutputs<Acc<T>, 1>{{Elements<Acc<T>>(dbias)}},
-                       accumulate);
+    SumOverRows<pack>(context, "BiasBackward", rows, columns, BiasTerms<T>{Elements<T>(dy), columns},
+                      ColumnOutputs<Acc<T>, 1>{{Elements<Acc<T>>(dbias)}}, accumulate);
   });
 }
 

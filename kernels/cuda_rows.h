@@ -1,0 +1,111 @@
+// Kernels that work row by row: the threads of a row share its elements and add up sums over it. Internal to the GPU
+// kernels.
+//
+// blockDim.x threads work on one row, blockDim.y rows are done by a block. Sums have an order that depends on the
+// number of columns and the dtype alone.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda_check.h"
+#include "kernels/cuda_types.h"
+
+namespace ds::cuda {
+
+constexpr int kCachedPacks = 4;  ///< packs of a row that a thread keeps in registers
+constexpr int kMaxRowThreads = 1024;
+
+struct RowLaunch {
+  dim3 grid, block;
+};
+
+/// For rows of `columns` elements that are moved in packs of `pack`: as few threads as hold a row in their registers; a
+/// warp at least, which is the fastest (no barriers), 1,024 at most.
+inline RowLaunch LaunchForRows(int64_t rows, int64_t columns, int pack) {
+  int threads = 32;
+  while (threads < kMaxRowThreads && int64_t{threads} * kCachedPacks * pack < columns) threads *= 2;
+  const int rows_per_block = threads == 32 ? 4 : 1;
+  return {dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)),
+          dim3(static_cast<unsigned>(threads), static_cast<unsigned>(rows_per_block))};
+}
+
+/// kernel(rows, columns, arguments...) on threads for all rows. `pack`: what the kernel was made for.
+template <int pack, class... Parameters, class... Arguments>
+void LaunchRows(const KernelContext& context, const char* name, int64_t rows, int64_t columns,
+                void (*kernel)(int64_t, int64_t, Parameters...), const Arguments&... arguments) {
+  if (rows == 0 || columns == 0) return;
+  const RowLaunch launch = LaunchForRows(rows, columns, pack);
+  kernel<<<launch.grid, launch.block, 0, Stream(context)>>>(rows, columns, arguments...);
+  CheckLaunch(name);
+}
+
+/// The row of this thread.
+__device__ inline int64_t Row() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
+
+/// Adds up K values over the threads of a row: halves of a warp, then warps in order. All of them get the sums.
+template <class A, int K>
+__device__ void SumOverRow(A (&values)[K]) {
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) values[k] += __shfl_xor_sync(0xffffffffu, values[k], offset);
+  if (blockDim.x == 32) return;
+  __shared__ A warps[K][kMaxRowThreads / 32];
+  __syncthreads();  // the last sums were read
+  if (threadIdx.x % 32 == 0) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) warps[k][threadIdx.x / 32] = values[k];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    values[k] = warps[k][0];
+    for (unsigned w = 1; w < blockDim.x / 32; ++w) values[k] += warps[k][w];
+  }
+}
+
+/// The same row of R matrices, read once: what does not fit into registers is read again on every pass.
+template <class T, int N, int R>
+class RowReader {
+ public:
+  __device__ RowReader(const T* const (&rows)[R], int64_t columns) : columns_(columns) {
+#pragma unroll
+    for (int r = 0; r < R; ++r) rows_[r] = rows[r];
+#pragma unroll
+    for (int p = 0; p < kCachedPacks; ++p) {
+      const int64_t column = Column(p);
+      if (column < columns_) {
+#pragma unroll
+        for (int r = 0; r < R; ++r) packs_[p][r] = LoadRaw<N>(rows_[r] + column);
+      }
+    }
+  }
+
+  /// body(column, values): values[r] are the elements [column, column + N) of row r.
+  template <class Body>
+  __device__ void ForEach(const Body& body) const {
+    Pack<Acc<T>, N> values[R];
+#pragma unroll
+    for (int p = 0; p < kCachedPacks; ++p) {
+      const int64_t column = Column(p);
+      if (column >= columns_) return;
+#pragma unroll
+      for (int r = 0; r < R; ++r) values[r] = ConvertPack<Acc<T>>(packs_[p][r]);
+      body(column, values);
+    }
+    for (int64_t column = Column(kCachedPacks); column < columns_; column += static_cast<int64_t>(blockDim.x) * N) {
+#pragma unroll
+      for (int r = 0; r < R; ++r) values[r] = Load<N>(rows_[r] + column);
+      body(column, values);
+    }
+  }
+
+ private:
+  __device__ int64_t Column(int pack) const { return (static_cast<int64_t>(pack) * blockDim.x + threadIdx.x) * N; }
+
+  const T* rows_[R];
+  int64_t columns_;
+  Pack<T, N> packs_[kCachedPacks][R];
+};
+
+}  // namespace ds::cuda
