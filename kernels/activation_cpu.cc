@@ -1,57 +1,19 @@
 #include "kernels/activation.h"
 
-#include <numbers>
-
+#include "kernels/activation_math.h"
 #include "kernels/convert.h"
 #include "kernels/dispatch.h"
 #include "kernels/parallel.h"
-#include "kernels/vector_math.h"
 
 namespace ds {
 namespace {
 
 using detail::Acc;
+using detail::Gelu;
+using detail::GeluDerivative;
+using detail::Sigmoid;
 
 constexpr int64_t kBlock = 2048;  ///< elements a block: buffers of three stay in the first-level cache
-
-constexpr double kSqrtHalf = std::numbers::sqrt2 / 2;
-constexpr double kInverseSqrt2Pi = std::numbers::inv_sqrtpi * kSqrtHalf;         // 1 / sqrt(2 pi)
-constexpr double kSqrt2OverPi = std::numbers::inv_sqrtpi * std::numbers::sqrt2;  // sqrt(2 / pi)
-constexpr double kCubic = 0.044715;
-
-template <class A>
-[[gnu::always_inline]] inline A Sigmoid(A x) {
-  return A(1) / (A(1) + detail::Exp(-x));
-}
-
-/// The argument of the tanh in GPT-2's approximation, doubled: (1 + tanh(u)) / 2 is sigmoid(2 u), which keeps its
-/// relative precision for negative u.
-template <class A>
-[[gnu::always_inline]] inline A TwiceTanhArgument(A x) {
-  return A(2 * kSqrt2OverPi) * (x + A(kCubic) * x * x * x);
-}
-
-template <GeluKind kind, class A>
-[[gnu::always_inline]] inline A Gelu(A x) {
-  if constexpr (kind == GeluKind::exact)
-    return A(0.5) * x * (A(1) + detail::Erf(x * A(kSqrtHalf)));
-  else
-    return x * Sigmoid(TwiceTanhArgument(x));
-}
-
-template <GeluKind kind, class A>
-[[gnu::always_inline]] inline A GeluDerivative(A x) {
-  if constexpr (kind == GeluKind::exact) {
-    const A density = A(kInverseSqrt2Pi) * detail::Exp(A(-0.5) * x * x);
-    return A(0.5) * (A(1) + detail::Erf(x * A(kSqrtHalf))) + x * density;
-  } else {
-    // Beyond 9 the derivative is 0 or 1 in fp32 and within 1e-60 of them; unbounded, 0 times infinity would appear.
-    const A bounded = x > A(9) ? A(9) : (x < A(-9) ? A(-9) : x);
-    const A s = Sigmoid(TwiceTanhArgument(bounded));
-    const A slope = A(2 * kSqrt2OverPi) * (A(1) + A(3 * kCubic) * bounded * bounded);
-    return s + bounded * s * (A(1) - s) * slope;
-  }
-}
 
 template <GeluKind kind, class T>
 void GeluForwardBlock(const T* x, T* y, int64_t n) {
@@ -74,15 +36,6 @@ void GeluBackwardBlock(const T* dy, const T* x, T* dx, int64_t n) {
   detail::Store(out, dx, n);
 }
 
-/// body(kind) with the kind as a compile-time constant.
-template <class Body>
-void DispatchKind(GeluKind kind, const Body& body) {
-  if (kind == GeluKind::exact)
-    body(std::integral_constant<GeluKind, GeluKind::exact>{});
-  else
-    body(std::integral_constant<GeluKind, GeluKind::tanh>{});
-}
-
 /// body(row, begin, end): pieces of at most kBlock columns of [rows, columns].
 template <class Body>
 void ForEachPiece(const KernelContext& context, int64_t rows, int64_t columns, const Body& body) {
@@ -101,7 +54,7 @@ void GeluForward(const KernelContext& context, GeluKind kind, Tensor x, Tensor y
   if (detail::RanOnCuda("GeluForward", cuda::GeluForward, context, kind, x, y)) return;
   detail::DispatchFloating(x.dtype, "GeluForward", [&](auto type) {
     using T = decltype(type);
-    DispatchKind(kind, [&](auto k) {
+    detail::DispatchKind(kind, [&](auto k) {
       detail::ParallelBlocks(context, x.numel(), kBlock, [&](int64_t begin, int64_t end) {
         GeluForwardBlock<k.value>(x.as<T>() + begin, y.as<T>() + begin, end - begin);
       });
@@ -116,7 +69,7 @@ void GeluBackward(const KernelContext& context, GeluKind kind, Tensor dy, Tensor
   if (detail::RanOnCuda("GeluBackward", cuda::GeluBackward, context, kind, dy, x, dx)) return;
   detail::DispatchFloating(x.dtype, "GeluBackward", [&](auto type) {
     using T = decltype(type);
-    DispatchKind(kind, [&](auto k) {
+    detail::DispatchKind(kind, [&](auto k) {
       detail::ParallelBlocks(context, x.numel(), kBlock, [&](int64_t begin, int64_t end) {
         GeluBackwardBlock<k.value>(dy.as<T>() + begin, x.as<T>() + begin, dx.as<T>() + begin, end - begin);
       });

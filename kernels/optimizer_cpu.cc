@@ -4,6 +4,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/dispatch.h"
+#include "kernels/optimizer_math.h"
 #include "kernels/parallel.h"
 
 namespace ds {
@@ -79,15 +80,7 @@ void AdamStep(const KernelContext& context, const AdamScalars& scalars, Tensor g
   const AdamScalars s = Controlled(scalars, control);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);
-      const float m1 = std::fma(s.beta1, ms[i], s.one_minus_beta1 * g);
-      const float v1 = std::fma(s.beta2, vs[i], s.one_minus_beta2 * g * g);
-      const float denominator = std::fma(std::sqrt(v1), s.inverse_sqrt_correction2, s.eps);
-      ms[i] = m1;
-      vs[i] = v1;
-      ps[i] = std::fma(-s.step_size, m1 / denominator, ps[i] * s.decay_factor);
-    }
+    for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], ms[i], vs[i]);
   });
 }
 
@@ -103,21 +96,13 @@ void SgdStep(const KernelContext& context, const SgdScalars& scalars, Tensor gra
   if (detail::RanOnCuda(kernel, cuda::SgdStep, context, scalars, gradient, master, buffer, working, control)) return;
   if (Skipped(control)) return;
   const SgdScalars s = Controlled(scalars, control);
-  if (plain) {
-    return ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i)
-        ps[i] = std::fma(-s.lr, std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale), ps[i]);
-    });
-  }
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
+    if (plain) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);
-      const float b = s.first_step ? g : std::fma(s.momentum, bs[i], s.one_minus_dampening * g);
-      const float direction = s.nesterov ? std::fma(s.momentum, b, g) : b;
-      bs[i] = b;
-      ps[i] = std::fma(-s.lr, direction, ps[i]);
+      for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i]);
+    } else {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], bs[i]);
     }
   });
 }
@@ -134,13 +119,7 @@ void LionStep(const KernelContext& context, const LionScalars& scalars, Tensor g
   const LionScalars s = Controlled(scalars, control);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float g = gs[i] * s.gradient_scale;
-      const float c = std::fma(s.beta1, ms[i], s.one_minus_beta1 * g);
-      const float sign = c > 0 ? 1.0f : (c < 0 ? -1.0f : c);  // zero and NaN are their own sign
-      ps[i] = std::fma(-s.lr, sign, ps[i] * s.decay_factor);
-      ms[i] = std::fma(s.beta2, ms[i], s.one_minus_beta2 * g);
-    }
+    for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], ms[i]);
   });
 }
 
@@ -156,12 +135,7 @@ void AdagradStep(const KernelContext& context, const AdagradScalars& scalars, Te
   const AdagradScalars s = Controlled(scalars, control);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);
-      const float v1 = std::fma(g, g, vs[i]);
-      vs[i] = v1;
-      ps[i] = std::fma(-s.lr, g / (std::sqrt(v1) + s.eps), ps[i]);
-    }
+    for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], vs[i]);
   });
 }
 
@@ -179,21 +153,12 @@ void RmsPropStep(const KernelContext& context, const RmsPropScalars& scalars, Te
   if (Skipped(control)) return;
   const RmsPropScalars s = Controlled(scalars, control);
   ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
-    auto direction = [=](int64_t i) {
-      const float g = std::fma(s.weight_decay, ps[i], gs[i] * s.gradient_scale);
-      vs[i] = std::fma(s.alpha, vs[i], s.one_minus_alpha * g * g);
-      return g / (std::sqrt(vs[i]) + s.eps);
-    };
     if (plain) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) ps[i] = std::fma(-s.lr, direction(i), ps[i]);
-      return;
-    }
+      for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], vs[i]);
+    } else {
 #pragma omp simd
-    for (int64_t i = begin; i < end; ++i) {
-      const float b = std::fma(s.momentum, bs[i], direction(i));
-      bs[i] = b;
-      ps[i] = std::fma(-s.lr, b, ps[i]);
+      for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], vs[i], bs[i]);
     }
   });
 }

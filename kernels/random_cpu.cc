@@ -10,17 +10,13 @@
 #include "kernels/check.h"
 #include "kernels/dispatch.h"
 #include "kernels/parallel.h"
-#include "kernels/vector_math.h"
+#include "kernels/philox.h"
 
 namespace ds {
 namespace {
 
-constexpr uint32_t kMultiplier0 = 0xD2511F53u, kMultiplier1 = 0xCD9E8D57u;
-constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
-constexpr int kRounds = 10;
-
-constexpr uint32_t Low(uint64_t x) { return static_cast<uint32_t>(x); }
-constexpr uint32_t High(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
+using detail::High, detail::kRounds, detail::Low;
+using detail::kMultiplier0, detail::kMultiplier1, detail::kWeyl0, detail::kWeyl1;
 
 constexpr int kNumbers = 256;  ///< numbers that are computed at a time
 
@@ -50,11 +46,8 @@ void FourBlocks(RandomStream stream, uint64_t first_block, uint32_t* out) {
 }
 #else
 void FourBlocks(RandomStream stream, uint64_t first_block, uint32_t* out) {
-  for (uint64_t block = first_block; block < first_block + 4; ++block, out += 4) {
-    const auto words =
-        Philox({Low(block), High(block), Low(stream.site), High(stream.site)}, {Low(stream.seed), High(stream.seed)});
-    std::copy(words.begin(), words.end(), out);
-  }
+  for (uint64_t block = first_block; block < first_block + 4; ++block, out += 4)
+    std::copy_n(detail::PhiloxBlock(stream, block).v, 4, out);
 }
 #endif
 
@@ -77,12 +70,9 @@ void ToNormals(const uint32_t (&numbers)[kNumbers], float mean, float stddev, fl
   float first[kPairs], second[kPairs];
 #pragma omp simd
   for (int i = 0; i < kPairs; ++i) {
-    const float uniform = std::fma(static_cast<float>(numbers[2 * i]), 0x1p-32f, 0x1p-33f);
-    const float squared = -2.0f * detail::LogOfPositive(uniform);
-    const float radius = std::sqrt(squared > 0.0f ? squared : 0.0f);
-    const detail::CosSin angle = detail::CosSinOfTurn(numbers[2 * i + 1]);
-    first[i] = std::fma(stddev, radius * angle.cos, mean);
-    second[i] = std::fma(stddev, radius * angle.sin, mean);
+    const detail::NormalPair pair = detail::NormalsOf(numbers[2 * i], numbers[2 * i + 1], mean, stddev);
+    first[i] = pair.first;
+    second[i] = pair.second;
   }
   for (int i = 0; i < kPairs; ++i) out[2 * i] = first[i], out[2 * i + 1] = second[i];
 }
@@ -90,13 +80,9 @@ void ToNormals(const uint32_t (&numbers)[kNumbers], float mean, float stddev, fl
 }  // namespace
 
 std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < kRounds; ++round) {
-    const uint64_t product0 = uint64_t{kMultiplier0} * counter[0], product1 = uint64_t{kMultiplier1} * counter[2];
-    counter = {High(product1) ^ counter[1] ^ key[0], Low(product1), High(product0) ^ counter[3] ^ key[1],
-               Low(product0)};
-    key[0] += kWeyl0, key[1] += kWeyl1;
-  }
-  return counter;
+  detail::PhiloxWords words{{counter[0], counter[1], counter[2], counter[3]}};
+  detail::PhiloxRounds(words, key[0], key[1]);
+  return {words.v[0], words.v[1], words.v[2], words.v[3]};
 }
 
 void RandomBits(RandomStream stream, uint64_t first, std::span<uint32_t> out) {

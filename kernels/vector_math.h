@@ -1,23 +1,28 @@
 // Elementary functions without branches, so that loops over them vectorise (for which they must be inlined, always).
-// Internal to the CPU kernels.
+// Internal to kernels/.
 //
-// The float versions are fixed sequences of IEEE operations: the same bits on every CPU and in every vector width.
+// The float versions are fixed sequences of IEEE operations: the same bits on every CPU, in every vector width and on
+// GPUs.
 // Their polynomials are least-maximum fits made for DeepShard; the errors stated were measured against fp64 over all
 // floats of the range (test/unit/kernels/vector_math_test.cc checks them on a grid). The double versions are the C
-// library's.
+// library's, or CUDA's.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/host_device.h"
+
 namespace ds::detail {
 
 /// 2^n for n in [-126, 127].
-[[gnu::always_inline]] inline float PowerOfTwo(int32_t n) { return std::bit_cast<float>((n + 127) << 23); }
+[[gnu::always_inline]] DS_HOST_DEVICE inline float PowerOfTwo(int32_t n) {
+  return std::bit_cast<float>((n + 127) << 23);
+}
 
 /// e^x. At most 1 ulp (denormal results included: then 1 ulp of a denormal); 0 and infinity at the ends, NaN for NaN.
-[[gnu::always_inline]] inline float Exp(float x) {
+[[gnu::always_inline]] DS_HOST_DEVICE inline float Exp(float x) {
   const float bounded = x < -104.0f ? -104.0f : (x > 89.0f ? 89.0f : x);
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float shifted = std::fma(bounded, 0x1.715476p+0f, kRound);
@@ -34,10 +39,10 @@ namespace ds::detail {
   const int32_t half = n >> 1;  // in two steps: 2^n alone may overflow or be denormal
   return p * PowerOfTwo(half) * PowerOfTwo(n - half);
 }
-inline double Exp(double x) { return std::exp(x); }
+DS_HOST_DEVICE inline double Exp(double x) { return std::exp(x); }
 
 /// erf(x), at most 2 ulp.
-[[gnu::always_inline]] inline float Erf(float x) {
+[[gnu::always_inline]] DS_HOST_DEVICE inline float Erf(float x) {
   const float t = std::fabs(x) > 4.0f ? 4.0f : std::fabs(x);  // erf(4) rounds to 1
   const float s = x * x;
   float p = -0x1.438404p-17f;
@@ -60,10 +65,10 @@ inline double Exp(double x) { return std::exp(x); }
   const float large = std::copysign(1.0f - Exp(-std::fma(q, t, t)), x);
   return t < 1.0f ? small : large;
 }
-inline double Erf(double x) { return std::erf(x); }
+DS_HOST_DEVICE inline double Erf(double x) { return std::erf(x); }
 
 /// log(x) for normal positive x, at most 2 ulp.
-[[gnu::always_inline]] inline float LogOfPositive(float x) {
+[[gnu::always_inline]] DS_HOST_DEVICE inline float LogOfPositive(float x) {
   const int32_t bits = std::bit_cast<int32_t>(x);
   const int32_t n = (bits - 0x3f3504f3) >> 23;  // x = m * 2^n, m in [sqrt(1/2), sqrt(2))
   const float f = std::bit_cast<float>(bits - n * (1 << 23)) - 1.0f;
@@ -86,7 +91,7 @@ inline double Erf(double x) { return std::erf(x); }
 struct CosSin {
   float cos, sin;
 };
-[[gnu::always_inline]] inline CosSin CosSinOfTurn(uint32_t turn) {
+[[gnu::always_inline]] DS_HOST_DEVICE inline CosSin CosSinOfTurn(uint32_t turn) {
   const uint32_t eighth = turn + 0x20000000u;  // quadrants centred on multiples of a quarter turn
   const uint32_t quadrant = eighth >> 30;
   const int32_t rest = static_cast<int32_t>(turn - (quadrant << 30));  // in [-1/8, 1/8) turn
