@@ -22,21 +22,6 @@ Array Special(DType dtype, int64_t n, uint32_t seed) {
   return x;
 }
 
-/// Same bits, where any NaN equals any other.
-void CheckSame(const Array& got, const Array& want) {
-  REQUIRE(got.size() == want.size());
-  size_t wrong = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const bool same = (std::isnan(got[i]) && std::isnan(want[i])) ||
-                      (got[i] == want[i] && std::signbit(got[i]) == std::signbit(want[i]));
-    if (!same && wrong++ == 0) {
-      INFO("element " << i << ": got " << got[i] << ", want " << want[i]);
-      CHECK(same);
-    }
-  }
-  CHECK(wrong == 0);
-}
-
 TEST_CASE("GPU: casts give the CPU's bits between all dtypes, NaN's included") {
   const GpuContext context;
   for (const Precision& from : kPrecisions)

@@ -17,12 +17,14 @@ void RequireCuda(cudaError_t status) {
 DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
   RequireCuda(cudaMalloc(reinterpret_cast<void**>(&data_), static_cast<size_t>(bytes + kGuard)));
   RequireCuda(cudaMemset(data_, 0xff, static_cast<size_t>(bytes + kGuard)));
+  RequireCuda(cudaDeviceSynchronize());  // a context's stream does not wait for what others enqueue
 }
 
 DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
 
 void DeviceBuffer::Upload(const void* from) const {
   RequireCuda(cudaMemcpy(data_, from, static_cast<size_t>(bytes_), cudaMemcpyHostToDevice));
+  RequireCuda(cudaDeviceSynchronize());  // small copies are under way when cudaMemcpy returns
 }
 
 void DeviceBuffer::Download(void* to) const {
@@ -58,5 +60,19 @@ GpuContext::GpuContext(int64_t workspace_bytes) : workspace_(workspace_bytes) {
 }
 
 GpuContext::~GpuContext() { cudaStreamDestroy(static_cast<cudaStream_t>(context_.stream)); }
+
+void CheckSame(const Array& got, const Array& want) {
+  REQUIRE(got.dtype() == want.dtype());
+  REQUIRE(got.size() == want.size());
+  size_t wrong = got.size();
+  for (size_t i = got.size(); i-- > 0;) {
+    const bool same = (std::isnan(got[i]) && std::isnan(want[i])) ||
+                      (got[i] == want[i] && std::signbit(got[i]) == std::signbit(want[i]));
+    if (!same) wrong = i;
+  }
+  if (wrong == got.size()) return;
+  INFO("element " << wrong << ": got " << got[wrong] << ", want " << want[wrong]);
+  CHECK(wrong == got.size());
+}
 
 }  // namespace ds::test

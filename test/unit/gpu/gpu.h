@@ -81,4 +81,7 @@ class GpuContext {
   KernelContext context_;
 };
 
+/// Same bits, where any NaN equals any other: what arithmetic makes of NaN differs between devices.
+void CheckSame(const Array& got, const Array& want);
+
 }  // namespace ds::test
