@@ -1,8 +1,11 @@
-// Collectives among the ranks of one group. Backends: threads of one process, Gloo between CPU processes.
+// Collectives among the ranks of one group. Backends: threads of one process, Gloo between CPU processes; NCCL between
+// GPUs (nccl/nccl_communicator.h says where it differs).
 //
 // A communicator belongs to one stream of a plan and is used by one thread at a time; all its ranks must issue the
-// same operations in the same order. Calls block until the local rank's part is done. Reductions add contributions in
-// rank order (kernels/reduce.h, SumInOrder), so every backend gives the same bits.
+// same operations in the same order. Calls block until the local rank's part is done, unless the communicator has a
+// CUDA stream: then they enqueue their work there and return, and tensors are theirs until the stream has come past it.
+// Reductions add contributions in rank order (kernels/reduce.h, SumInOrder), so every backend in host memory gives the
+// same bits.
 //
 // Any call throws CommunicatorAborted after Abort() of any rank, or when a peer is lost or the time-out passes: the
 // message names the operation and the peer. Ranks that ask for different things (another operation, size or dtype) get
@@ -36,12 +39,16 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
+  /// The cudaStream_t that calls enqueue their work on; null: calls block.
+  virtual void* stream() const { return nullptr; }
+
   /// whole = the shards of ranks 0, 1, ... one after another; whole.numel() == size() * shard.numel(). `shard` may be
   /// this rank's place inside `whole`.
   virtual void AllGather(Tensor shard, Tensor whole) = 0;
 
   /// shard = sum over ranks, in rank order, of their r-th piece of `whole` (r: this rank). f32, f64, bf16, f16.
-  /// `workspace`: ReduceScatterWorkspace(bytes of whole, size()) bytes. `shard` must not overlap `whole`.
+  /// `workspace`: ReduceScatterWorkspace(bytes of whole, size()) bytes, unused where there is a stream(). `shard` must
+  /// not overlap `whole`.
   virtual void ReduceScatter(Tensor whole, Tensor shard, Tensor workspace) = 0;
 
   /// Piece p of `send` goes to rank p; piece p of `receive` comes from rank p. Equal pieces. No overlap.
@@ -58,6 +65,10 @@ class Communicator {
 
   /// Ends every call in progress on every reachable rank with CommunicatorAborted. Any thread; never throws.
   virtual void Abort(const std::string& reason) noexcept = 0;
+
+  /// Throws, as the next call would, when the group is broken; names the enqueued call that this kept from its end. For
+  /// those who wait for stream(). Any thread.
+  virtual void CheckAsync() {}
 };
 
 /// Bytes of workspace that ReduceScatter of a `whole` of that many bytes needs.

@@ -336,7 +336,7 @@ void GlooGroup::Interrupted(const Operation& operation, int peer, const std::str
 void GlooGroup::ThrowFailed(const Operation& operation) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return closed_; });
-  const std::string message = CommunicatorMessage(stream_, rank_, size_, operation, *failed_);
+  const std::string message = CommunicatorMessage(stream_, rank_, size_, operation.str(), *failed_);
   if (mismatched_) throw RuntimeError(message);
   throw CommunicatorAborted(message);
 }

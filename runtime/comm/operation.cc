@@ -11,8 +11,11 @@ void Require(bool condition, Collective kind, const std::string& what) {
   if (!condition) throw std::invalid_argument(std::string(NameOf(kind)) + ": " + what);
 }
 
-void RequireHost(Collective kind, const Tensor& tensor) {
-  Require(tensor.device.kind == DeviceKind::cpu, kind, "this communicator moves host memory only");
+void RequireOn(Device where, Collective kind, const Tensor& tensor) {
+  Require(tensor.device == where, kind,
+          where.kind == DeviceKind::cpu
+              ? "this communicator moves host memory only"
+              : "this communicator moves memory of GPU " + std::to_string(where.index) + " only");
   Require(tensor || tensor.numel() == 0, kind, "a tensor without memory");
 }
 
@@ -61,36 +64,39 @@ bool Pairs(const Operation& a, const Operation& b) {
   return a.point_to_point() && b.point_to_point() && a.kind != b.kind && a.dtype == b.dtype && a.count == b.count;
 }
 
-Operation CheckAllGather(const Tensor& shard, const Tensor& whole, int size) {
+Operation CheckAllGather(const Tensor& shard, const Tensor& whole, int size, Device where) {
   constexpr Collective kind = Collective::all_gather;
-  RequireHost(kind, shard);
-  RequireHost(kind, whole);
+  RequireOn(where, kind, shard);
+  RequireOn(where, kind, whole);
   Require(shard.dtype == whole.dtype && whole.numel() == size * shard.numel(), kind,
           "whole has " + Extents(whole) + ", not " + std::to_string(size) + " shards of " + Extents(shard));
   return {kind, shard.dtype, shard.numel(), -1};
 }
 
-Operation CheckReduceScatter(const Tensor& whole, const Tensor& shard, const Tensor& workspace, int size) {
+Operation CheckReduceScatter(const Tensor& whole, const Tensor& shard, const Tensor& workspace, int size,
+                             Device where) {
   constexpr Collective kind = Collective::reduce_scatter;
-  RequireHost(kind, shard);
-  RequireHost(kind, whole);
+  RequireOn(where, kind, shard);
+  RequireOn(where, kind, whole);
   Require(shard.dtype == whole.dtype && whole.numel() == size * shard.numel(), kind,
           "whole has " + Extents(whole) + ", not " + std::to_string(size) + " shards of " + Extents(shard));
   Require(
       shard.dtype == DType::f32 || shard.dtype == DType::f64 || shard.dtype == DType::bf16 || shard.dtype == DType::f16,
       kind, std::string("cannot add ") + NameOf(shard.dtype));
   Require(!Overlap(shard, whole), kind, "shard overlaps whole");
-  const int64_t needed = ReduceScatterWorkspace(whole.bytes(), size);
-  Require(workspace.bytes() >= needed, kind,
-          "workspace has " + std::to_string(workspace.bytes()) + " bytes, not " + std::to_string(needed));
-  RequireHost(kind, workspace);
+  if (where.kind == DeviceKind::cpu) {
+    const int64_t needed = ReduceScatterWorkspace(whole.bytes(), size);
+    Require(workspace.bytes() >= needed, kind,
+            "workspace has " + std::to_string(workspace.bytes()) + " bytes, not " + std::to_string(needed));
+    RequireOn(where, kind, workspace);
+  }
   return {kind, shard.dtype, shard.numel(), -1};
 }
 
-Operation CheckAllToAll(const Tensor& send, const Tensor& receive, int size) {
+Operation CheckAllToAll(const Tensor& send, const Tensor& receive, int size, Device where) {
   constexpr Collective kind = Collective::all_to_all;
-  RequireHost(kind, send);
-  RequireHost(kind, receive);
+  RequireOn(where, kind, send);
+  RequireOn(where, kind, receive);
   Require(send.dtype == receive.dtype && send.numel() == receive.numel() && send.numel() % size == 0, kind,
           "sends " + Extents(send) + " and receives " + Extents(receive) + ": not " + std::to_string(size) +
               " equal pieces each");
@@ -98,24 +104,24 @@ Operation CheckAllToAll(const Tensor& send, const Tensor& receive, int size) {
   return {kind, send.dtype, send.numel() / size, -1};
 }
 
-Operation CheckBroadcast(const Tensor& tensor, int root, int size) {
+Operation CheckBroadcast(const Tensor& tensor, int root, int size, Device where) {
   constexpr Collective kind = Collective::broadcast;
-  RequireHost(kind, tensor);
+  RequireOn(where, kind, tensor);
   Require(root >= 0 && root < size, kind, "no rank " + std::to_string(root) + " among " + std::to_string(size));
   return {kind, tensor.dtype, tensor.numel(), root};
 }
 
-Operation CheckPointToPoint(Collective kind, const Tensor& tensor, int peer, int rank, int size) {
-  RequireHost(kind, tensor);
+Operation CheckPointToPoint(Collective kind, const Tensor& tensor, int peer, int rank, int size, Device where) {
+  RequireOn(where, kind, tensor);
   Require(peer >= 0 && peer < size && peer != rank, kind,
           "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has no peer " + std::to_string(peer));
   return {kind, tensor.dtype, tensor.numel(), peer};
 }
 
-std::string CommunicatorMessage(const std::string& stream, int rank, int size, const Operation& operation,
+std::string CommunicatorMessage(const std::string& stream, int rank, int size, const std::string& what,
                                 const std::string& reason) {
-  return "stream '" + stream + "', rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " +
-         operation.str() + ": " + reason;
+  return "stream '" + stream + "', rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + what + ": " +
+         reason;
 }
 
 }  // namespace ds

@@ -30,16 +30,18 @@ struct Operation {
 /// A send and a receive agree: opposite kinds, the same elements.
 bool Pairs(const Operation& a, const Operation& b);
 
-/// The operation of a call, after its tensors were checked against the contract of communicator.h. Throws
-/// std::invalid_argument: wrong extents are an error of the caller alone.
-Operation CheckAllGather(const Tensor& shard, const Tensor& whole, int size);
-Operation CheckReduceScatter(const Tensor& whole, const Tensor& shard, const Tensor& workspace, int size);
-Operation CheckAllToAll(const Tensor& send, const Tensor& receive, int size);
-Operation CheckBroadcast(const Tensor& tensor, int root, int size);
-Operation CheckPointToPoint(Collective kind, const Tensor& tensor, int peer, int rank, int size);
+/// The operation of a call, after its tensors were checked against the contract of communicator.h. `where`: the memory
+/// that the communicator moves; on a GPU a reduction's workspace is not looked at. Throws std::invalid_argument: wrong
+/// extents are an error of the caller alone.
+Operation CheckAllGather(const Tensor& shard, const Tensor& whole, int size, Device where = {});
+Operation CheckReduceScatter(const Tensor& whole, const Tensor& shard, const Tensor& workspace, int size,
+                             Device where = {});
+Operation CheckAllToAll(const Tensor& send, const Tensor& receive, int size, Device where = {});
+Operation CheckBroadcast(const Tensor& tensor, int root, int size, Device where = {});
+Operation CheckPointToPoint(Collective kind, const Tensor& tensor, int peer, int rank, int size, Device where = {});
 
-/// "stream 'gather', rank 1 of 4: all_gather of 1024 f32: REASON"
-std::string CommunicatorMessage(const std::string& stream, int rank, int size, const Operation& operation,
+/// "stream 'gather', rank 1 of 4: all_gather of 1024 f32: REASON"; `what`: Operation::str(), or "connect".
+std::string CommunicatorMessage(const std::string& stream, int rank, int size, const std::string& what,
                                 const std::string& reason);
 
 }  // namespace ds

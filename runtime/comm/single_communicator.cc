@@ -52,7 +52,8 @@ class SingleCommunicator : public Communicator {
 
   void Begin(const Operation& operation) {
     std::lock_guard lock(mutex_);
-    if (aborted_) throw CommunicatorAborted(CommunicatorMessage(stream_, 0, 1, operation, "aborted: " + *aborted_));
+    if (aborted_)
+      throw CommunicatorAborted(CommunicatorMessage(stream_, 0, 1, operation.str(), "aborted: " + *aborted_));
   }
 
   const std::string stream_;

@@ -32,7 +32,7 @@ ThreadGroup::ThreadGroup(std::string stream, int size, std::chrono::milliseconds
     : stream_(std::move(stream)), size_(size), timeout_(timeout), waiting_(size), left_(size, false) {}
 
 void ThreadGroup::ThrowBroken(int rank, const Operation& operation) const {
-  const std::string message = CommunicatorMessage(stream_, rank, size_, operation, *broken_);
+  const std::string message = CommunicatorMessage(stream_, rank, size_, operation.str(), *broken_);
   if (mismatched_) throw RuntimeError(message);
   throw CommunicatorAborted(message);
 }
