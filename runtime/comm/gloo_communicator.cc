@@ -1,10 +1,8 @@
 // Communicators among processes over TCP (Gloo). All collectives are direct exchanges between every two ranks: each
 // moves as few bytes as any algorithm can, and reductions see all contributions at once, in rank order.
 #include <gloo/transport/device.h>
-#include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <map>
 
@@ -21,13 +19,7 @@ struct GlooWorld {
 
   std::shared_ptr<gloo::transport::Device> Device() {
     std::lock_guard lock(mutex);
-    if (!device) {
-      try {
-        device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(options.interface_address.c_str()));
-      } catch (const std::exception& error) {
-        throw RuntimeError("no data connections on address '" + options.interface_address + "': " + error.what());
-      }
-    }
+    if (!device) device = GlooDevice(options.interface_address);
     return device;
   }
 
@@ -152,9 +144,6 @@ CommunicatorFactory GlooFactory(const GlooOptions& options, Store& store) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
     throw std::invalid_argument("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
   if (options.size == 1) return SingleRankFactory();
-  // Gloo writes to its sockets with plain writev: a peer's death must be an error, not the signal that ends us.
-  struct sigaction current = {};
-  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   return [world = std::make_shared<GlooWorld>(options, store)](const std::string& stream) {
     return std::make_unique<GlooCommunicator>(world, stream, world->options.rank, world->options.size);
   };

@@ -3,10 +3,12 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstring>
 
 #include "runtime/comm/communicator.h"
@@ -57,6 +59,16 @@ bool Agree(const Operation& mine, int rank, const Operation& theirs, int peer) {
 
 }  // namespace
 
+std::shared_ptr<gloo::transport::Device> GlooDevice(const std::string& address) {
+  struct sigaction current = {};
+  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str()));
+  } catch (const std::exception& error) {
+    throw RuntimeError("no data connections on address '" + address + "': " + error.what());
+  }
+}
+
 struct GlooGroup::Note {
   enum Kind : char { leave = 1, fail, mismatch };  // never 0: its first byte is also what rings the bell
   Kind kind = leave;
@@ -95,11 +107,12 @@ class GlooGroup::InFlight {
 };
 
 GlooGroup::GlooGroup(std::string stream, int rank, int size, std::shared_ptr<gloo::transport::Device> device,
-                     Store& store, const std::string& prefix, milliseconds timeout)
+                     Store& store, const std::string& prefix, milliseconds timeout, Observer observer)
     : stream_(std::move(stream)),
       rank_(rank),
       size_(size),
       timeout_(timeout),
+      observer_(std::move(observer)),
       device_(std::move(device)),
       calls_(size, 0),
       own_note_(std::make_unique<Note>()),
@@ -112,8 +125,7 @@ GlooGroup::GlooGroup(std::string stream, int rank, int size, std::shared_ptr<glo
 
 void GlooGroup::Connect(Store& store, const std::string& prefix) {
   const auto fail = [&](const std::string& why) {
-    throw CommunicatorAborted("stream '" + stream_ + "', rank " + std::to_string(rank_) + " of " +
-                              std::to_string(size_) + ": connect: " + why);
+    throw CommunicatorAborted(CommunicatorMessage(stream_, rank_, size_, "connect", why));
   };
   try {
     context_ = device_->createContext(rank_, size_);
@@ -204,6 +216,7 @@ void GlooGroup::Fail(const std::string& reason, bool mismatch) noexcept {
     failed_ = reason;
     mismatched_ = mismatch;
   }
+  if (observer_.failed) observer_.failed(reason);
   own_note_->kind = mismatch ? Note::mismatch : Note::fail;
   std::strncpy(own_note_->text, reason.c_str(), sizeof(own_note_->text) - 1);
   SendNotes(*own_note_);
@@ -244,8 +257,11 @@ bool GlooGroup::ReadNotes() {
       Fail(note.text, note.kind == Note::mismatch);
       return true;
     }
-    std::lock_guard lock(mutex_);
-    left_[peer] = true;
+    {
+      std::lock_guard lock(mutex_);
+      left_[peer] = true;
+    }
+    if (observer_.left) observer_.left(peer);
   }
   return false;
 }

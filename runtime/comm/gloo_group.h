@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,8 +37,20 @@ class UnboundBuffer;
 
 namespace ds {
 
+/// Where data connections are made: an address of this machine. Throws RuntimeError that names it. Ignores SIGPIPE in
+/// this process where it has no handler: Gloo writes to its sockets with plain writev, and a peer's death must be an
+/// error, not the signal that ends us.
+std::shared_ptr<gloo::transport::Device> GlooDevice(const std::string& address);
+
 class GlooGroup {
  public:
+  /// Told at once what befalls the group, by any thread that may hold locks of its own; must not throw. For those who
+  /// wait for their peers elsewhere than in Exchange.
+  struct Observer {
+    std::function<void(const std::string& reason)> failed;  ///< as Fail, here or at a peer; once
+    std::function<void(int peer)> left;
+  };
+
   /// What a call moves between this rank and a peer. Either part may be empty.
   struct Route {
     int peer = 0;
@@ -47,7 +60,7 @@ class GlooGroup {
   /// Connects to all peers: collective. `prefix` is the same on all ranks and used once in `store`. Throws
   /// CommunicatorAborted when a peer does not come within `timeout`.
   GlooGroup(std::string stream, int rank, int size, std::shared_ptr<gloo::transport::Device> device, Store& store,
-            const std::string& prefix, std::chrono::milliseconds timeout);
+            const std::string& prefix, std::chrono::milliseconds timeout, Observer observer = {});
   /// Tells the peers that this rank leaves: calls that need it fail from now on, others go on.
   ~GlooGroup();
   GlooGroup(const GlooGroup&) = delete;
@@ -91,6 +104,7 @@ class GlooGroup {
   const std::string stream_;
   const int rank_, size_;
   const std::chrono::milliseconds timeout_;
+  const Observer observer_;
   const std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::transport::Context> context_;
   std::vector<uint64_t> calls_;  ///< a peer: calls begun with it
