@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "runtime/base/error.h"
+#include "runtime/comm/nccl/nccl_communicator.h"
 #include "test/catch.h"
 
 namespace ds::test {
@@ -36,6 +37,8 @@ TEST_CASE("NCCL is told interface and address family, and the algorithm when it 
   CHECK(ValueOf(free, "NCCL_ALGO") == "absent");
   CHECK(ValueOf(free, "NCCL_NVLS_ENABLE") == "0");
 }
+
+TEST_CASE("a program without GPU code links without NCCL, and can tell") { CHECK(&NcclFactory == nullptr); }
 
 TEST_CASE("what the user set stays, and is said to be theirs") {
   setenv("DS_TEST_THEIRS", "Tree", 1);
