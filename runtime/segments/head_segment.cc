@@ -1,5 +1,5 @@
-// losses = cross_entropy(norm(x) * lm_head^T, targets), in blocks of rows: only one block of fp32 logits exists at a
-// time.
+// losses = cross_entropy(norm(x) * lm_head^T, targets), in blocks of rows: only one block of logits exists at a time
+// beside their gradients.
 #include <algorithm>
 #include <cstring>
 
@@ -91,11 +91,14 @@ class HeadSegment : public SegmentBase {
     double scale = step.training ? step.loss_scale / static_cast<double>(step.global_tokens) : 1.0;
 
     NormForward(step, model(), norm_, io, Rows(io.x));
-    for (int64_t begin = 0; begin < rows(); begin += kHeadRows) {
-      int64_t count = std::min(kHeadRows, rows() - begin);
-      Tensor block = RowRange(logits, 0, count);
-      LinearForward(step, lm_head_, io, RowRange(io.saved[norm_.normed], begin, count), block);
+    // Of one dtype, logits become their gradients in place: no block, and the matrix is packed once.
+    const bool in_place = step.training && compute() == wide();
+    const int64_t block_rows = in_place ? rows() : kHeadRows;
+    for (int64_t begin = 0; begin < rows(); begin += block_rows) {
+      int64_t count = std::min(block_rows, rows() - begin);
       Tensor dlogits = step.training ? RowRange(io.saved[dlogits_], begin, count) : Tensor();
+      Tensor block = in_place ? dlogits : RowRange(logits, 0, count);
+      LinearForward(step, lm_head_, io, RowRange(io.saved[norm_.normed], begin, count), block);
       CrossEntropy(step.kernel, block, io.targets.Flat(begin, count), model().vocabulary, scale,
                    losses.Flat(begin, count), dlogits);
     }
