@@ -64,23 +64,27 @@ template <int R>
 void Multiply(const float* a, const float* b, int64_t depth, const PanelOutput& o) {
   __m512 sum[R][2];
 #pragma GCC unroll 14
-  for (int i = 0; i < R; ++i) {
-    const float* row = o.sums + i * o.ld_sums;  // they are wanted in depth * R cycles
-    _mm_prefetch(reinterpret_cast<const char*>(row), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(row + 16), _MM_HINT_T0);
-    sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-  }
-  for (int64_t k = 0; k < depth; ++k) {
-    const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16);
-    _mm_prefetch(reinterpret_cast<const char*>(b + 8 * kColumns), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(b + 8 * kColumns + 16), _MM_HINT_T0);
-#pragma GCC unroll 14
-    for (int i = 0; i < R; ++i) {
-      const __m512 left = _mm512_set1_ps(a[i]);
-      sum[i][0] = _mm512_fmadd_ps(left, b0, sum[i][0]);
-      sum[i][1] = _mm512_fmadd_ps(left, b1, sum[i][1]);
+  for (int i = 0; i < R; ++i) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
+  int64_t k = 0;
+  for (int row = 0; row < R; row += 4) {
+    // Where the sums go is asked for a few rows at a time along the way: at once, they would keep a and b waiting.
+    const int next = row + 4 < R ? row + 4 : R;
+    for (int i = row; i < next; ++i) {
+      _mm_prefetch(reinterpret_cast<const char*>(o.sums + i * o.ld_sums), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(o.sums + i * o.ld_sums + 16), _MM_HINT_T0);
     }
-    a += R, b += kColumns;
+    for (const int64_t end = depth * next / R; k < end; ++k) {
+      const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16);
+      _mm_prefetch(reinterpret_cast<const char*>(b + 8 * kColumns), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(b + 8 * kColumns + 16), _MM_HINT_T0);
+#pragma GCC unroll 14
+      for (int i = 0; i < R; ++i) {
+        const __m512 left = _mm512_set1_ps(a[i]);
+        sum[i][0] = _mm512_fmadd_ps(left, b0, sum[i][0]);
+        sum[i][1] = _mm512_fmadd_ps(left, b1, sum[i][1]);
+      }
+      a += R, b += kColumns;
+    }
   }
   const __mmask16 low = FirstLanes(o.columns), high = FirstLanes(o.columns - 16);
   if (!o.first) {
@@ -163,7 +167,9 @@ void FewRows(const BlockProduct& p, int64_t column, int64_t slab, int64_t depth)
   kOfRows[p.m](p, column, slab, depth);
 }
 
-constexpr PackedKernel kKernel{"AVX-512", DType::f32, kRows,          kColumns, 1,       384,
+// The depth is all of a slab, so that sums go to memory once. A panel of a is larger than the first-level cache then,
+// and the whole still faster than with less.
+constexpr PackedKernel kKernel{"AVX-512", DType::f32, kRows,          kColumns, 1,       1024,
                                PackA,     PackB,      MultiplyPanels, nullptr,  nullptr, FewRows};
 
 }  // namespace
