@@ -48,8 +48,8 @@ void ParallelFor(const KernelContext& context, int64_t count, const Body& body) 
   exception.Rethrow();
 }
 
-/// body(i, scratch) for i in [0, count), dealt out one by one: for items whose cost grows with i. scratch: `bytes`
-/// bytes of the thread's own, aligned to 64, with whatever the thread's last item left there.
+/// body(i, scratch) for i in [0, count), dealt out one by one to whoever is free: for items of unequal cost. scratch:
+/// `bytes` bytes of the thread's own, aligned to 64, with whatever the thread's last item left there.
 template <class Body>
 void ParallelForWithScratch(const KernelContext& context, int64_t count, int64_t bytes, const Body& body) {
   const int threads = static_cast<int>(std::min<int64_t>(context.threads, count));
@@ -63,7 +63,7 @@ void ParallelForWithScratch(const KernelContext& context, int64_t count, int64_t
   {
     AlignedMemory scratch;
     exception.Guard([&] { scratch = AllocateAligned(bytes); });
-#pragma omp for schedule(static, 1)
+#pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < count; ++i)
       if (scratch) exception.Guard([&] { body(i, scratch.get()); });
   }
