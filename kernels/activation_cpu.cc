@@ -4,6 +4,7 @@
 #include "kernels/convert.h"
 #include "kernels/dispatch.h"
 #include "kernels/parallel.h"
+#include "kernels/widest.h"
 
 namespace ds {
 namespace {
@@ -42,7 +43,7 @@ void ForEachPiece(const KernelContext& context, int64_t rows, int64_t columns, c
   const int64_t pieces = (columns + kBlock - 1) / kBlock;
   detail::ParallelFor(context, rows * pieces, [&](int64_t i) {
     const int64_t begin = i % pieces * kBlock;
-    body(i / pieces, begin, std::min(columns, begin + kBlock));
+    detail::Widest([&] { body(i / pieces, begin, std::min(columns, begin + kBlock)); });
   });
 }
 
@@ -56,7 +57,7 @@ void GeluForward(const KernelContext& context, GeluKind kind, Tensor x, Tensor y
     using T = decltype(type);
     detail::DispatchKind(kind, [&](auto k) {
       detail::ParallelBlocks(context, x.numel(), kBlock, [&](int64_t begin, int64_t end) {
-        GeluForwardBlock<k.value>(x.as<T>() + begin, y.as<T>() + begin, end - begin);
+        detail::Widest([&] { GeluForwardBlock<k.value>(x.as<T>() + begin, y.as<T>() + begin, end - begin); });
       });
     });
   });
@@ -71,7 +72,9 @@ void GeluBackward(const KernelContext& context, GeluKind kind, Tensor dy, Tensor
     using T = decltype(type);
     detail::DispatchKind(kind, [&](auto k) {
       detail::ParallelBlocks(context, x.numel(), kBlock, [&](int64_t begin, int64_t end) {
-        GeluBackwardBlock<k.value>(dy.as<T>() + begin, x.as<T>() + begin, dx.as<T>() + begin, end - begin);
+        detail::Widest([&] {
+          GeluBackwardBlock<k.value>(dy.as<T>() + begin, x.as<T>() + begin, dx.as<T>() + begin, end - begin);
+        });
       });
     });
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/convert.h"
 #include "kernels/dispatch.h"
@@ -10,6 +11,7 @@
 #include "kernels/matmul.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
+#include "kernels/widest.h"
 
 namespace ds {
 namespace {
@@ -138,21 +140,29 @@ void Multiply(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, bool tra
               accumulate);
 }
 
+/// `seen` of a row's columns, rounded up to whole lanes where the row has them: loops then have no remainder. What they
+/// compute behind `seen` counts for nothing.
+int64_t WholeLanes(int64_t seen, int64_t columns) {
+  return std::min(columns, (seen + detail::kLanes - 1) / detail::kLanes * detail::kLanes);
+}
+
 /// Turns the scores of a row that sees `seen` of `columns` columns into probabilities (0 behind `seen`), times the
 /// dropout factors, and returns log(sum exp(scale * score)). `out` may be `scores`.
 template <class T>
 Acc<T> SoftmaxRow(Acc<T>* scores, int64_t seen, int64_t columns, Acc<T> scale, const RowDropout& dropout, int64_t row,
                   T* out) {
   using A = Acc<T>;
-  const A largest = detail::LaneMax(scores, seen);
-  const A sum = detail::LaneSum<A>(seen, [=](int64_t j) {
+  const int64_t whole = WholeLanes(seen, columns);
+  std::fill(scores + seen, scores + whole, -std::numeric_limits<A>::infinity());
+  const A largest = detail::LaneMax(scores, whole);
+  const A sum = detail::LaneSum<A>(whole, [=](int64_t j) {
     const A e = detail::Exp(scale * (scores[j] - largest));
     scores[j] = e;
     return e;
   });
   const A inverse = A(1) / sum;
 #pragma omp simd
-  for (int64_t j = 0; j < seen; ++j) scores[j] *= inverse;
+  for (int64_t j = 0; j < whole; ++j) scores[j] *= inverse;
   if (dropout.active())
     dropout.ForPieces<A>(row, seen, [=](int64_t begin, int64_t n, const A* factors) {
 #pragma omp simd
@@ -176,11 +186,13 @@ void ForwardBlock(const Layout<T>& at, int64_t b, int64_t h, RowBlock block, con
     probabilities = carver.Take<T>(block.rows * n);
   Multiply(block.rows, n, size, at.Query(qkv, b, block.begin, h), at.token_stride, false, at.Key(qkv, b, 0, kv),
            at.token_stride, true, scores, n, false);
-  for (int64_t i = 0; i < block.rows; ++i) {
-    const int64_t row = at.RowIndex(b, h, block.begin + i);
-    log_sum_exp[row] =
-        SoftmaxRow(scores + i * n, block.begin + i + 1, n, at.Scale(), dropout, row, probabilities + i * n);
-  }
+  detail::Widest([&] {
+    for (int64_t i = 0; i < block.rows; ++i) {
+      const int64_t row = at.RowIndex(b, h, block.begin + i);
+      log_sum_exp[row] =
+          SoftmaxRow(scores + i * n, block.begin + i + 1, n, at.Scale(), dropout, row, probabilities + i * n);
+    }
+  });
   Multiply(block.rows, size, n, probabilities, n, false, at.Value(qkv, b, 0, kv), at.token_stride, false,
            at.Out(out, b, block.begin, h), at.out_stride, false);
 }
@@ -220,8 +232,9 @@ void BackwardRow(Acc<T>* scores, Acc<T>* dprobabilities, int64_t seen, int64_t c
       }
     });
   } else {
+    const int64_t whole = WholeLanes(seen, columns);
 #pragma omp simd
-    for (int64_t j = 0; j < seen; ++j) {
+    for (int64_t j = 0; j < whole; ++j) {
       const A p = detail::Exp(scale * scores[j] - lse);
       dprobabilities[j] = p * (dprobabilities[j] - delta) * scale;
       scores[j] = p;
@@ -257,12 +270,14 @@ void BackwardBlock(const Layout<T>& at, int64_t b, int64_t h, RowBlock block, co
   const T *d = at.Out(dout, b, block.begin, h), *o = at.Out(out, b, block.begin, h);
   Multiply(rows, n, size, q, at.token_stride, false, k, at.token_stride, true, w.scores, n, false);
   Multiply(rows, n, size, d, at.out_stride, false, v, at.token_stride, true, w.dprobabilities, n, false);
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t row = at.RowIndex(b, h, block.begin + i);
-    const Acc<T> delta = Dot(d + i * at.out_stride, o + i * at.out_stride, size);
-    BackwardRow(w.scores + i * n, w.dprobabilities + i * n, block.begin + i + 1, n, at.Scale(), log_sum_exp[row], delta,
-                dropout, row, w.probabilities + i * n, w.dscores + i * n);
-  }
+  detail::Widest([&] {
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t row = at.RowIndex(b, h, block.begin + i);
+      const Acc<T> delta = Dot(d + i * at.out_stride, o + i * at.out_stride, size);
+      BackwardRow(w.scores + i * n, w.dprobabilities + i * n, block.begin + i + 1, n, at.Scale(), log_sum_exp[row],
+                  delta, dropout, row, w.probabilities + i * n, w.dscores + i * n);
+    }
+  });
   Multiply(n, size, rows, w.probabilities, n, true, d, at.out_stride, false, w.dvalue, size, true);
   Multiply(n, size, rows, w.dscores, n, true, q, at.token_stride, false, w.dkey, size, true);
   Multiply(rows, size, n, w.dscores, n, false, k, at.token_stride, false, at.Query(dqkv, b, block.begin, h),

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/parallel.h"
+#include "kernels/widest.h"
 #include "kernels/workspace.h"
 
 namespace ds::detail {
@@ -21,8 +22,10 @@ void SumOverRows(const KernelContext& context, int64_t rows, int64_t columns, A*
     A total[S][kColumnsPerSlice] = {};
     for (int64_t block = 0; block < rows; block += kRowsPerPartialSum) {
       A partial[S][kColumnsPerSlice] = {};
-      for (int64_t row = block; row < std::min(rows, block + kRowsPerPartialSum); ++row)
-        add_row(row, begin, n, partial);
+      Widest([&] {
+        for (int64_t row = block; row < std::min(rows, block + kRowsPerPartialSum); ++row)
+          add_row(row, begin, n, partial);
+      });
       for (int s = 0; s < S; ++s)
         for (int64_t j = 0; j < kColumnsPerSlice; ++j) total[s][j] += partial[s][j];
     }

@@ -29,4 +29,14 @@ const char* MissingCpuFeature() {
   return nullptr;
 }
 
+bool HasAvx512() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("fma");
+#else
+  return false;
+#endif
+}
+
 }  // namespace ds

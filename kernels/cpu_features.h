@@ -7,4 +7,7 @@ namespace ds {
 /// there is none. Safe to call on any CPU of the architecture, before any other kernel.
 const char* MissingCpuFeature();
 
+/// Whether this CPU has the AVX-512 that some kernels have code for beside: F, BW, DQ and VL.
+bool HasAvx512();
+
 }  // namespace ds

@@ -8,6 +8,7 @@
 #include "kernels/lanes.h"
 #include "kernels/parallel.h"
 #include "kernels/vector_math.h"
+#include "kernels/widest.h"
 
 namespace ds {
 namespace {
@@ -19,9 +20,19 @@ A OneRow(const A* logits, int64_t vocabulary, int64_t padded, int32_t target, A 
     if (gradient) std::fill(gradient, gradient + padded, T(0));
     return 0;
   }
-  const A largest = detail::LaneMax(logits, vocabulary);
-  const A sum = detail::LaneSum<A>(vocabulary, [=](int64_t i) { return detail::Exp(logits[i] - largest); });
-  const A target_logit = logits[target];
+  const A largest = detail::LaneMax(logits, vocabulary), target_logit = logits[target];
+  const auto exponential = [=](int64_t i) { return detail::Exp(logits[i] - largest); };
+  A sum;
+  if constexpr (std::is_same_v<A, T>) {
+    // The gradient, which may be the logits, keeps the exponentials in between.
+    sum = detail::LaneSum<A>(vocabulary, [=](int64_t i) {
+      const A e = exponential(i);
+      if (gradient) gradient[i] = e;
+      return e;
+    });
+  } else {
+    sum = detail::LaneSum<A>(vocabulary, exponential);
+  }
   if (gradient) {
     constexpr int64_t kBlock = 512;
     const A factor = scale / sum;
@@ -29,7 +40,12 @@ A OneRow(const A* logits, int64_t vocabulary, int64_t padded, int32_t target, A 
       const int64_t n = std::min(kBlock, vocabulary - at);
       A block[kBlock];
 #pragma omp simd
-      for (int64_t i = 0; i < n; ++i) block[i] = detail::Exp(logits[at + i] - largest) * factor;
+      for (int64_t i = 0; i < n; ++i) {
+        if constexpr (std::is_same_v<A, T>)
+          block[i] = gradient[at + i] * factor;
+        else
+          block[i] = exponential(at + i) * factor;
+      }
       if (target >= at && target < at + n) block[target - at] -= scale;
       detail::Convert(block, gradient + at, n);
     }
@@ -44,9 +60,11 @@ void AllRows(const KernelContext& context, const Tensor& logits, const int32_t* 
   const int64_t padded = detail::Columns(logits);
   const A* in = logits.as<A>();
   detail::ParallelBlocks(context, detail::Rows(logits), 4, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
-      losses[row] = OneRow(in + row * padded, vocabulary, padded, targets[row], static_cast<A>(scale),
-                           gradients ? gradients + row * padded : nullptr);
+    detail::Widest([&] {
+      for (int64_t row = begin; row < end; ++row)
+        losses[row] = OneRow(in + row * padded, vocabulary, padded, targets[row], static_cast<A>(scale),
+                             gradients ? gradients + row * padded : nullptr);
+    });
   });
 }
 

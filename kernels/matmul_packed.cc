@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "kernels/aligned_memory.h"
+#include "kernels/cpu_features.h"
 #include "kernels/parallel.h"
 
 namespace ds::detail {
@@ -202,16 +203,6 @@ class Product {
   std::byte *a_ = nullptr, *b_ = nullptr;
   float* sums_ = nullptr;
 };
-
-bool HasAvx512() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("f16c") &&
-         __builtin_cpu_supports("fma");
-#else
-  return false;
-#endif
-}
 
 bool HasAvx512Bf16() {
 #if defined(__x86_64__)

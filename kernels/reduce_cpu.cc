@@ -6,6 +6,7 @@
 #include "kernels/dispatch.h"
 #include "kernels/lanes.h"
 #include "kernels/parallel.h"
+#include "kernels/widest.h"
 
 namespace ds {
 namespace {
@@ -17,9 +18,12 @@ double BlockwiseSumOfSquares(const KernelContext& context, const T* x, int64_t n
   std::vector<double> parts(static_cast<size_t>((n + kSumBlock - 1) / kSumBlock));
   detail::ParallelBlocks(context, n, kSumBlock, [&](int64_t begin, int64_t end) {
     const T* block = x + begin;
-    parts[static_cast<size_t>(begin / kSumBlock)] = detail::LaneSum<double>(end - begin, [block](int64_t i) {
-      const double v = block[i];
-      return v * v;
+    double& part = parts[static_cast<size_t>(begin / kSumBlock)];
+    detail::Widest([&] {
+      part = detail::LaneSum<double>(end - begin, [block](int64_t i) {
+        const double v = block[i];
+        return v * v;
+      });
     });
   });
   double sum = 0;

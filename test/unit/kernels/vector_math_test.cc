@@ -1,9 +1,13 @@
 // The branch-free elementary functions against the C library in fp64, and conversions of 16-bit types, all values.
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "kernels/vector_math.h"
 
 #include "kernels/cpu_features.h"
+#include "kernels/lanes.h"
+#include "kernels/widest.h"
 #include "test/unit/kernels/support.h"
 
 namespace ds::test {
@@ -47,6 +51,22 @@ TEST_CASE("elementary functions at the ends") {
   CHECK((detail::Exp(inf) == inf && detail::Exp(-inf) == 0 && detail::Exp(89.0f) == inf && detail::Exp(0.0f) == 1));
   CHECK((detail::Erf(inf) == 1 && detail::Erf(-inf) == -1));
   CHECK((std::isnan(detail::Exp(nan)) && std::isnan(detail::Erf(nan))));
+}
+
+TEST_CASE("a loop has the same bits in the widest vectors") {
+  std::vector<float> x;
+  for (uint32_t bits = 0; bits < 0x7f800000u; bits += 40961)
+    for (float v : {std::bit_cast<float>(bits), -std::bit_cast<float>(bits)}) x.push_back(v);
+  const auto n = static_cast<int64_t>(x.size());
+  const auto compute = [&](std::vector<float>& y) {
+    y.resize(x.size() + 1);
+    for (int64_t i = 0; i < n; ++i) y[i] = detail::Erf(x[i]) + x[i] * (1.0f / (1.0f + detail::Exp(-x[i])));
+    y[n] = detail::LaneSum<float>(n, [&](int64_t i) { return detail::Exp(-x[i] * x[i]); });
+  };
+  std::vector<float> plain, widest;
+  compute(plain);
+  detail::Widest([&] { compute(widest); });
+  CHECK(std::memcmp(plain.data(), widest.data(), plain.size() * sizeof(float)) == 0);
 }
 
 TEST_CASE("every 16-bit value survives fp32, and fp32 rounds to the nearest even bf16") {
