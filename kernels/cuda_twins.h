@@ -18,6 +18,7 @@
 #include "kernels/finite.h"
 #include "kernels/layer_norm.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_choice.h"
 #include "kernels/optimizer.h"
 #include "kernels/random.h"
 #include "kernels/reduce.h"
@@ -58,6 +59,9 @@ namespace ds::cuda {
 [[gnu::weak]] extern decltype(ds::LayerNormBackwardWeight) LayerNormBackwardWeight;
 
 [[gnu::weak]] extern decltype(ds::MatMul) MatMul;
+[[gnu::weak]] extern decltype(ds::MatMulLibraryVersion) MatMulLibraryVersion;
+[[gnu::weak]] extern decltype(ds::SetMatMulChoices) SetMatMulChoices;
+[[gnu::weak]] extern decltype(ds::TimeMatMulCandidates) TimeMatMulCandidates;
 
 [[gnu::weak]] extern decltype(ds::AdamStep) AdamStep;
 [[gnu::weak]] extern decltype(ds::SgdStep) SgdStep;

@@ -19,6 +19,11 @@ struct MatMulOptions {
 /// better. Tensors of more than two dimensions are read as [product of the leading ones, last].
 /// The output is cut into tiles that do not depend on the thread count, each computed by one thread: so results do not
 /// either. Throws std::invalid_argument on shapes or dtypes that do not fit.
+///
+/// On a GPU: by the algorithm that the table of choices names (matmul_choice.h), otherwise the library's first
+/// suggestion; either sums in a fixed order. fp32 is multiplied in fp32, not TF32. Any shape and address works; those
+/// whose rows do not start at multiples of 16 bytes are slower. A 16-bit c may be rounded twice where a bias or its old
+/// value is added: before and after that. Workspace: MatMulWorkspaceBytes().
 void MatMul(const KernelContext& context, Tensor a, Tensor b, Tensor c, const MatMulOptions& options = {});
 
 /// The same product on raw row-major blocks with leading dimensions, on the calling thread alone: the building block

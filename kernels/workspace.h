@@ -16,4 +16,8 @@ constexpr int64_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns, int64_
   return blocks > 1 ? blocks * columns * sums * (dtype == DType::f64 ? 8 : 4) : 0;
 }
 
+/// MatMul and what is fused with it. Constant: a product's algorithm, and so its bits, may depend on it.
+constexpr int64_t kCublasLtWorkspace = int64_t{32} << 20;
+constexpr int64_t MatMulWorkspaceBytes() { return kCublasLtWorkspace; }
+
 }  // namespace ds

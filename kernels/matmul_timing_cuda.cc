@@ -1,0 +1,145 @@
+// Timing the library's algorithms for a product.
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/cublaslt.h"
+#include "kernels/cuda_check.h"
+#include "kernels/workspace.h"
+
+namespace ds::cuda {
+namespace {
+
+/// n numbers between -1 and 1 in host memory. Products of zeros or ones draw less power and so run faster than
+/// training's.
+template <class T>
+std::vector<uint8_t> RandomElements(size_t n) {
+  std::vector<uint8_t> bytes(n * sizeof(T));
+  std::minstd_rand generator(1);
+  auto* elements = reinterpret_cast<T*>(bytes.data());
+  for (size_t i = 0; i < n; ++i) elements[i] = static_cast<T>(static_cast<float>(generator()) * 0x1p-30f - 1.0f);
+  return bytes;
+}
+
+std::vector<uint8_t> RandomElements(DType dtype, size_t n) {
+  switch (dtype) {
+    case DType::f64:
+      return RandomElements<double>(n);
+    case DType::bf16:
+      return RandomElements<bf16>(n);
+    case DType::f16:
+      return RandomElements<f16>(n);
+    default:
+      return RandomElements<float>(n);
+  }
+}
+
+struct Free {
+  void operator()(void* p) const { cudaFree(p); }
+};
+using DeviceMemory = std::unique_ptr<void, Free>;
+
+/// A random matrix on the device.
+DeviceMemory RandomMatrix(const KernelContext& context, DType dtype, int64_t elements) {
+  constexpr int64_t kPeriod = 999'983;  // a prime: no two rows are alike
+  const std::vector<uint8_t> values = RandomElements(dtype, static_cast<size_t>(std::min(elements, kPeriod)));
+  const size_t bytes = static_cast<size_t>(elements) * SizeOf(dtype);
+  void* data = nullptr;
+  CheckCuda(cudaMalloc(&data, bytes), "cudaMalloc");
+  DeviceMemory memory(data);
+  for (size_t at = 0; at < bytes; at += values.size())
+    CheckCuda(cudaMemcpyAsync(static_cast<uint8_t*>(data) + at, values.data(), std::min(values.size(), bytes - at),
+                              cudaMemcpyHostToDevice, Stream(context)),
+              "cudaMemcpyAsync");
+  CheckCuda(cudaStreamSynchronize(Stream(context)), "cudaStreamSynchronize");
+  return memory;
+}
+
+class Event {
+ public:
+  Event() { CheckCuda(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void Record(const KernelContext& context) const {
+    CheckCuda(cudaEventRecord(event_, Stream(context)), "cudaEventRecord");
+  }
+  double SecondsSince(const Event& begin) const {
+    float milliseconds = 0;
+    CheckCuda(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    CheckCuda(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "cudaEventElapsedTime");
+    return milliseconds / 1e3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+template <class Value>
+int64_t Config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  Value value{};
+  size_t written = 0;
+  CheckLt(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value), &written),
+          "cublasLtMatmulAlgoConfigGetAttribute");
+  return static_cast<int64_t>(value);
+}
+
+std::string Describe(const cublasLtMatmulAlgo_t& a) {
+  const auto text = [](const char* name, int64_t value) { return name + std::to_string(value); };
+  return text("algorithm ", Config<int32_t>(a, CUBLASLT_ALGO_CONFIG_ID)) +
+         text(", tile ", Config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_TILE_ID)) +
+         text(", stages ", Config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_STAGES_ID)) +
+         text(", split-k ", Config<int32_t>(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM)) +
+         text(", reduction ", Config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME)) +
+         text(", swizzle ", Config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING)) +
+         text(", custom ", Config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION)) +
+         text(", inner shape ", Config<uint16_t>(a, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID)) +
+         text(", cluster ", Config<uint16_t>(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+}
+
+}  // namespace
+
+std::vector<MatMulCandidate> TimeMatMulCandidates(const KernelContext& context, const MatMulKey& key, int limit) {
+  const bool has_bias = key.epilogue == MatMulEpilogue::bias || key.epilogue == MatMulEpilogue::bias_gelu;
+  const bool has_aux = key.epilogue != MatMulEpilogue::none && key.epilogue != MatMulEpilogue::bias;
+  const DeviceMemory a = RandomMatrix(context, key.ab, key.m * key.k), b = RandomMatrix(context, key.ab, key.k * key.n);
+  const DeviceMemory c = RandomMatrix(context, key.c, key.m * key.n), bias = RandomMatrix(context, key.c, key.n);
+  const DeviceMemory aux = RandomMatrix(context, key.c, has_aux ? key.m * key.n : 1);
+  LtProduct p;
+  p.m = key.m, p.n = key.n, p.k = key.k, p.ab = key.ab, p.c_type = key.c;
+  p.transpose_a = key.transpose_a, p.transpose_b = key.transpose_b;
+  p.accumulate = key.accumulate, p.epilogue = key.epilogue;
+  p.lda = key.transpose_a ? key.m : key.k, p.ldb = key.transpose_b ? key.k : key.n, p.ldc = key.n;
+  p.a = a.get(), p.b = b.get(), p.c = c.get();
+  p.bias = has_bias ? bias.get() : nullptr;
+  p.aux = has_aux ? aux.get() : nullptr;
+
+  constexpr int kRounds = 3, kProducts = 5;
+  const auto suggested = SuggestedAlgorithms(p, limit);
+  std::vector<MatMulCandidate> candidates;
+  for (const auto& result : suggested) {
+    MatMulCandidate candidate;
+    std::copy_n(result.algo.data, candidate.algorithm.words.size(), candidate.algorithm.words.begin());
+    candidate.workspace_bytes = static_cast<int64_t>(result.workspaceSize);
+    candidate.description = Describe(result.algo);
+    candidates.push_back(candidate);
+    MultiplyWith(context, p, result.algo);  // loads its code
+  }
+  const Event begin, end;
+  // In rounds, so that a clock that sinks as the device warms up is not held against those that come late.
+  for (int round = 0; round < kRounds; ++round)
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      begin.Record(context);
+      for (int product = 0; product < kProducts; ++product) MultiplyWith(context, p, suggested[i].algo);
+      end.Record(context);
+      const double seconds = end.SecondsSince(begin) / kProducts;
+      candidates[i].seconds = round == 0 ? seconds : std::min(candidates[i].seconds, seconds);
+    }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& x, const auto& y) { return x.seconds < y.seconds; });
+  CheckCuda(cudaStreamSynchronize(Stream(context)), "cudaStreamSynchronize");
+  return candidates;
+}
+
+}  // namespace ds::cuda
