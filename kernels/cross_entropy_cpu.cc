@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
+#include <vector>
 
 #include "kernels/convert.h"
 #include "kernels/dispatch.h"
@@ -12,6 +14,8 @@
 
 namespace ds {
 namespace {
+
+using detail::Acc;
 
 /// The loss of one row; `gradient` (or null) receives (softmax - onehot) * scale, zeros in the padding.
 template <class A, class T>
@@ -54,16 +58,17 @@ A OneRow(const A* logits, int64_t vocabulary, int64_t padded, int32_t target, A 
   return std::log(sum) + (largest - target_logit);
 }
 
-template <class A, class T>
+template <class T, class G>
 void AllRows(const KernelContext& context, const Tensor& logits, const int32_t* targets, int64_t vocabulary,
-             double scale, A* losses, T* gradients) {
+             double scale, Acc<T>* losses, G* gradients) {
   const int64_t padded = detail::Columns(logits);
-  const A* in = logits.as<A>();
+  const T* in = logits.as<T>();
   detail::ParallelBlocks(context, detail::Rows(logits), 4, [&](int64_t begin, int64_t end) {
+    std::vector<Acc<T>> buffer(std::is_same_v<T, Acc<T>> ? 0 : static_cast<size_t>(vocabulary));
     detail::Widest([&] {
       for (int64_t row = begin; row < end; ++row)
-        losses[row] = OneRow(in + row * padded, vocabulary, padded, targets[row], static_cast<A>(scale),
-                             gradients ? gradients + row * padded : nullptr);
+        losses[row] = OneRow(detail::Load(in + row * padded, buffer.data(), vocabulary), vocabulary, padded,
+                             targets[row], static_cast<Acc<T>>(scale), gradients ? gradients + row * padded : nullptr);
     });
   });
 }
@@ -73,18 +78,20 @@ void AllRows(const KernelContext& context, const Tensor& logits, const int32_t* 
 void CrossEntropy(const KernelContext& context, Tensor logits, Tensor targets, int64_t vocabulary, double scale,
                   Tensor losses, Tensor dlogits) {
   const char* kernel = "CrossEntropy";
-  detail::CheckMemory(kernel, "logits", logits);
-  detail::Check(logits.dtype == DType::f32 || logits.dtype == DType::f64, kernel,
-                detail::Describe("logits", logits) + ", expected f32 or f64");
+  detail::CheckFloating(kernel, "logits", logits);
   const int64_t rows = detail::Rows(logits), padded = detail::Columns(logits);
   detail::CheckVector(kernel, "targets", targets, DType::i32, rows);
-  detail::CheckVector(kernel, "losses", losses, logits.dtype, rows);
+  detail::CheckVector(kernel, "losses", losses, detail::AccumulateType(logits.dtype), rows);
   detail::Check(
       vocabulary > 0 && vocabulary <= padded, kernel,
       "a vocabulary of " + std::to_string(vocabulary) + " in logits of " + std::to_string(padded) + " columns");
   if (dlogits) {
     detail::CheckFloating(kernel, "dlogits", dlogits);
-    detail::CheckMatrix(kernel, "dlogits", dlogits, dlogits.dtype, rows, padded);
+    const bool narrow = logits.dtype == DType::bf16 || logits.dtype == DType::f16;
+    detail::CheckMatrix(kernel, "dlogits", dlogits, narrow ? logits.dtype : dlogits.dtype, rows, padded);
+    detail::Check(dlogits.data != logits.data || dlogits.dtype == logits.dtype, kernel,
+                  detail::Describe("dlogits", dlogits) + " in the memory of " + detail::Describe("logits", logits) +
+                      ", expected the same dtype");
   }
   if (detail::RanOnCuda(kernel, cuda::CrossEntropy, context, logits, targets, vocabulary, scale, losses, dlogits))
     return;
@@ -94,18 +101,18 @@ void CrossEntropy(const KernelContext& context, Tensor logits, Tensor targets, i
       detail::Check(false, kernel,
                     "target " + std::to_string(target[row]) + " of row " + std::to_string(row) +
                         " is outside the vocabulary of " + std::to_string(vocabulary));
-  const auto with_gradient_type = [&](auto accumulate_type) {
-    using A = decltype(accumulate_type);
-    if (!dlogits) return AllRows<A, A>(context, logits, target, vocabulary, scale, losses.as<A>(), nullptr);
-    detail::DispatchFloating(dlogits.dtype, kernel, [&](auto type) {
-      using T = decltype(type);
-      AllRows<A, T>(context, logits, target, vocabulary, scale, losses.as<A>(), dlogits.as<T>());
-    });
-  };
-  if (logits.dtype == DType::f64)
-    with_gradient_type(double{});
-  else
-    with_gradient_type(float{});
+  detail::DispatchFloating(logits.dtype, kernel, [&](auto type) {
+    using T = decltype(type);
+    const auto run = [&](auto* gradients) {
+      AllRows<T>(context, logits, target, vocabulary, scale, losses.as<Acc<T>>(), gradients);
+    };
+    if (!dlogits) return run(static_cast<T*>(nullptr));
+    if constexpr (sizeof(T) == 2)
+      run(dlogits.as<T>());
+    else
+      detail::DispatchFloating(dlogits.dtype, kernel,
+                               [&](auto gradient_type) { run(dlogits.as<decltype(gradient_type)>()); });
+  });
 }
 
 }  // namespace ds

@@ -72,6 +72,7 @@ namespace ds::cuda {
 [[gnu::weak]] extern decltype(ds::FillNormal) FillNormal;
 
 [[gnu::weak]] extern decltype(ds::AddSumOfSquares) AddSumOfSquares;
+[[gnu::weak]] extern decltype(ds::SumInto) SumInto;
 [[gnu::weak]] extern decltype(ds::SumInOrder) SumInOrder;
 
 [[gnu::weak]] extern decltype(ds::RmsNormForward) RmsNormForward;

@@ -16,6 +16,11 @@ double SumOfSquares(const KernelContext& context, Tensor x);
 /// sum[0] += that sum of x, on any device. sum: [1] f64, on the device of x.
 void AddSumOfSquares(const KernelContext& context, Tensor x, Tensor sum);
 
+/// sum[0] = the sum of x in fp64. x: f32 or f64; sum: [1] f64. In the order of elements on the CPU; on a GPU in another
+/// fixed order: element i goes to part i mod 1024, and parts are added in a tree. So devices differ by rounding in
+/// fp64.
+void SumInto(const KernelContext& context, Tensor x, Tensor sum);
+
 /// out[i] = ((parts[0][i] + parts[1][i]) + parts[2][i]) + ...: fp32 sums for f32, bf16 and f16 (rounded once at the
 /// end), fp64 for f64. out may alias parts[0]. The order is the order of ranks: every communicator reduces with it.
 void SumInOrder(const KernelContext& context, std::span<const Tensor> parts, Tensor out);

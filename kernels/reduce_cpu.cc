@@ -51,6 +51,24 @@ void AddSumOfSquares(const KernelContext& context, Tensor x, Tensor sum) {
   *sum.as<double>() += SumOfSquares(context, x);
 }
 
+void SumInto(const KernelContext& context, Tensor x, Tensor sum) {
+  const char* kernel = "SumInto";
+  detail::CheckMemory(kernel, "x", x);
+  detail::Check(x.dtype == DType::f32 || x.dtype == DType::f64, kernel,
+                detail::Describe("x", x) + ", expected f32 or f64");
+  detail::CheckVector(kernel, "sum", sum, DType::f64, 1);
+  if (detail::RanOnCuda(kernel, cuda::SumInto, context, x, sum)) return;
+  const auto add_up = [&sum](const auto* values, int64_t n) {
+    double total = 0;
+    for (int64_t i = 0; i < n; ++i) total += values[i];
+    *sum.as<double>() = total;
+  };
+  if (x.dtype == DType::f64)
+    add_up(x.as<double>(), x.numel());
+  else
+    add_up(x.as<float>(), x.numel());
+}
+
 void SumInOrder(const KernelContext& context, std::span<const Tensor> parts, Tensor out) {
   using detail::Acc;
   const char* kernel = "SumInOrder";

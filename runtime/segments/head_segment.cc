@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cross_entropy.h"
+#include "kernels/reduce.h"
 #include "runtime/base/error.h"
 #include "runtime/segments/segment_base.h"
 
@@ -14,13 +15,6 @@ namespace {
 Tensor RowRange(const Tensor& t, int64_t begin, int64_t count) {
   int64_t width = t.numel() / t.shape[0];
   return t.Flat(begin * width, count * width).View({count, width});
-}
-
-double SumInTokenOrder(const Tensor& losses) {
-  double sum = 0;
-  for (int64_t i = 0; i < losses.numel(); ++i)
-    sum += losses.dtype == DType::f64 ? losses.as<double>()[i] : static_cast<double>(losses.as<float>()[i]);
-  return sum;
 }
 
 class HeadSegment : public SegmentBase {
@@ -102,7 +96,9 @@ class HeadSegment : public SegmentBase {
       CrossEntropy(step.kernel, block, io.targets.Flat(begin, count), model().vocabulary, scale,
                    losses.Flat(begin, count), dlogits);
     }
-    return SumInTokenOrder(losses);
+    double sum = 0;
+    SumInto(step.kernel, losses, Tensor::Of(&sum, {1}));
+    return sum;
   }
 
   /// dlogits may be absent where it is not written.

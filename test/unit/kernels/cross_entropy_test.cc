@@ -1,6 +1,7 @@
 // Cross entropy and its gradient: padding columns, ignored targets, every gradient dtype.
 #include "kernels/cross_entropy.h"
 
+#include "kernels/reduce.h"
 #include "test/unit/kernels/reference.h"
 #include "test/unit/kernels/support.h"
 
@@ -32,9 +33,9 @@ struct Inputs {
 std::vector<Array> Run(const Inputs& in, const Case& c, double scale, DType gradient) {
   const Array targets = Array::OfInts({c.rows}, in.targets);
   return OnAnyThreads([&](const KernelContext& context) {
-    Array losses(in.logits.dtype(), {c.rows}), dlogits(gradient, in.logits.shape());
+    Array losses(StatisticsType(in.logits.dtype()), {c.rows}), dlogits(gradient, in.logits.shape());
     CrossEntropy(context, in.logits, targets, c.vocabulary, scale, losses, dlogits);
-    Array alone(in.logits.dtype(), {c.rows});
+    Array alone(losses.dtype(), {c.rows});
     CrossEntropy(context, in.logits, targets, c.vocabulary, scale, alone, {});
     CHECK(alone == losses);
     return std::vector<Array>{losses, dlogits};
@@ -43,12 +44,12 @@ std::vector<Array> Run(const Inputs& in, const Case& c, double scale, DType grad
 
 TEST_CASE("cross entropy agrees with the formula") {
   for (const Case& c : kCases)
-    for (DType dtype : {DType::f32, DType::f64}) {
-      CAPTURE(c.rows, c.vocabulary, NameOf(dtype));
-      const Inputs in(dtype, c);
-      CheckClose("losses", Run(in, c, 1, dtype)[0],
+    for (const Precision& p : kPrecisions) {  // 16-bit logits are exact in the fp32 that they are computed in
+      CAPTURE(c.rows, c.vocabulary, NameOf(p.dtype));
+      const Inputs in(p.dtype, c);
+      CheckClose("losses", Run(in, c, 1, p.dtype)[0],
                  reference::CrossEntropy(Z(c.padded), Z(c.vocabulary), in.logits.values(), in.targets),
-                 dtype == DType::f64 ? 1e-13 : 1e-6);
+                 p.dtype == DType::f64 ? 1e-13 : 1e-6);
     }
 }
 
@@ -81,14 +82,36 @@ TEST_CASE("the gradient of cross entropy agrees with central differences in f64 
   }
 }
 
+TEST_CASE("16-bit logits have the gradient that their fp32 copy has") {
+  for (const Case& c : kCases)
+    for (DType dtype : {DType::bf16, DType::f16}) {
+      CAPTURE(c.rows, c.vocabulary, NameOf(dtype));
+      const Inputs narrow(dtype, c);
+      Inputs wide = narrow;
+      wide.logits = narrow.logits.To(DType::f32);
+      CHECK(Run(narrow, c, 0.37, dtype) == Run(wide, c, 0.37, dtype));
+    }
+}
+
 TEST_CASE("the gradient may replace the logits") {
   const Case c{5, 600, 640};
-  const Inputs in(DType::f32, c);
-  const auto apart = Run(in, c, 2, DType::f32);
-  Array together = in.logits, losses(DType::f32, {c.rows});
-  CrossEntropy({}, together, Array::OfInts({c.rows}, in.targets), c.vocabulary, 2, losses, together);
-  CHECK(together == apart[1]);
-  CHECK(losses == apart[0]);
+  for (const Precision& p : kPrecisions) {
+    CAPTURE(NameOf(p.dtype));
+    const Inputs in(p.dtype, c);
+    const auto apart = Run(in, c, 2, p.dtype);
+    Array together = in.logits, losses(StatisticsType(p.dtype), {c.rows});
+    CrossEntropy({}, together, Array::OfInts({c.rows}, in.targets), c.vocabulary, 2, losses, together);
+    CHECK(together == apart[1]);
+    CHECK(losses == apart[0]);
+  }
+}
+
+TEST_CASE("gradients that cannot be are refused") {
+  const Array targets = Array::OfInts({2}, {0, 1}), narrow = Array::Random(DType::bf16, {2, 8}, 1);
+  Array losses(DType::f32, {2}), wide(DType::f32, {2, 8});
+  CHECK_THROWS_AS(CrossEntropy({}, narrow, targets, 8, 1, losses, wide), std::invalid_argument);
+  const Tensor half(wide.data(), DType::bf16, {2, 8});  // in the logits' memory, but not their dtype
+  CHECK_THROWS_AS(CrossEntropy({}, wide, targets, 8, 1, losses, half), std::invalid_argument);
 }
 
 TEST_CASE("large logits neither overflow nor lose the loss, and NaN is not hidden") {
@@ -110,6 +133,23 @@ TEST_CASE("a target outside the vocabulary is an error that names it and its row
   CHECK(message.find("target 5 of row 1") != std::string::npos);
   CHECK_THROWS_AS(CrossEntropy({}, logits, Array::OfInts({2}, {0, 1}), 9, 1, losses, {}), std::invalid_argument);
   CHECK_THROWS_AS(CrossEntropy({}, logits, Array::OfInts({3}, {0, 1, 2}), 5, 1, losses, {}), std::invalid_argument);
+}
+
+TEST_CASE("losses are summed in fp64, in token order") {
+  const Array x = Array::Random(DType::f32, {1000}, 1, 5, 10);
+  double want = 0;
+  for (size_t i = 0; i < x.size(); ++i) want += x[i];
+  for (DType dtype : {DType::f32, DType::f64}) {
+    Array sum(DType::f64, {1});
+    SumInto({}, x.To(dtype), sum);
+    CHECK(sum[0] == want);
+    CHECK(sum.Intact());
+  }
+  Array sum(DType::f64, {1}), narrow(DType::f32, {1}), half(DType::bf16, {4});
+  SumInto({}, Array(DType::f32, {0}), sum);
+  CHECK(sum[0] == 0);
+  CHECK_THROWS_AS(SumInto({}, x, narrow), std::invalid_argument);
+  CHECK_THROWS_AS(SumInto({}, half, sum), std::invalid_argument);
 }
 
 }  // namespace
