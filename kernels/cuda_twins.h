@@ -17,6 +17,7 @@
 #include "kernels/embedding.h"
 #include "kernels/finite.h"
 #include "kernels/layer_norm.h"
+#include "kernels/linear.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_choice.h"
 #include "kernels/optimizer.h"
@@ -57,6 +58,9 @@ namespace ds::cuda {
 [[gnu::weak]] extern decltype(ds::LayerNormForward) LayerNormForward;
 [[gnu::weak]] extern decltype(ds::LayerNormBackwardInput) LayerNormBackwardInput;
 [[gnu::weak]] extern decltype(ds::LayerNormBackwardWeight) LayerNormBackwardWeight;
+
+[[gnu::weak]] extern decltype(ds::LinearGeluForward) LinearGeluForward;
+[[gnu::weak]] extern decltype(ds::LinearGeluBackwardInput) LinearGeluBackwardInput;
 
 [[gnu::weak]] extern decltype(ds::MatMul) MatMul;
 [[gnu::weak]] extern decltype(ds::MatMulLibraryVersion) MatMulLibraryVersion;

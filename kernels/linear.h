@@ -1,0 +1,28 @@
+// Linear layers fused with the GELU that follows them. On the CPU, and where the GPU library has no fused version, the
+// separate kernels one after the other.
+//
+// A GPU computes them in one kernel when kind is tanh, the dtype is bf16 or f16, F is a multiple of 8 and all tensors
+// start at multiples of 16 bytes. All of that is a matter of shapes and of where the arena puts tensors; an arena that
+// aligns them gives one version throughout a run. Workspace: MatMulWorkspaceBytes().
+#pragma once
+
+#include "kernels/activation.h"
+#include "kernels/context.h"
+#include "kernels/tensor.h"
+
+namespace ds {
+
+/// pre = x W^T + bias, y = gelu(pre). x: [N, K], weight: [F, K], bias: [F] or empty, pre and y: [N, F], all of one
+/// floating dtype. pre is kept for the backward; no two of the tensors may share memory.
+/// Fused, y is the GELU of pre before it was rounded; otherwise of pre as stored. pre may differ from MatMul's in the
+/// order of its sums: a pass that computes it anew calls this again.
+void LinearGeluForward(const KernelContext& context, GeluKind kind, Tensor x, Tensor weight, Tensor bias, Tensor pre,
+                       Tensor y);
+
+/// dpre = (dy W) * gelu'(pre), for the layer behind the GELU: dy: [N, H], weight: [H, F], pre and dpre: [N, F], all of
+/// one floating dtype; no two may share memory. The bias gradient of the layer before it is BiasBackward(dpre): the
+/// library's own would be rounded to 16 bits.
+void LinearGeluBackwardInput(const KernelContext& context, GeluKind kind, Tensor dy, Tensor weight, Tensor pre,
+                             Tensor dpre);
+
+}  // namespace ds

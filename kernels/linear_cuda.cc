@@ -1,0 +1,50 @@
+#include "kernels/linear.h"
+
+#include "kernels/cublaslt.h"
+#include "kernels/matmul.h"
+
+namespace ds::cuda {
+namespace {
+
+/// Whether the library's GELU is the one that is asked for, at training's precision: it approximates the tanh, by more
+/// than fp32's rounding. Its saved values have rows of a multiple of 8.
+bool CanFuse(GeluKind kind, const LtProduct& p) {
+  return kind == GeluKind::tanh && (p.ab == DType::bf16 || p.ab == DType::f16) && p.n % 8 == 0;
+}
+
+bool Aligned(std::initializer_list<const void*> addresses) {
+  for (const void* address : addresses)
+    if (reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
+  return true;
+}
+
+}  // namespace
+
+void LinearGeluForward(const KernelContext& context, GeluKind kind, Tensor x, Tensor weight, Tensor bias, Tensor pre,
+                       Tensor y) {
+  MatMulOptions options;
+  options.transpose_b = true, options.bias = bias;
+  LtProduct p = ProductOf(x, weight, y, options);
+  if (p.m == 0 || p.n == 0) return;
+  if (CanFuse(kind, p) && Aligned({x.data, weight.data, bias.data, pre.data, y.data})) {
+    p.epilogue = bias ? MatMulEpilogue::bias_gelu : MatMulEpilogue::gelu;
+    p.bias = bias.data, p.aux = pre.data;
+    if (MultiplyWithLt(context, "LinearGeluForward", p)) return;
+  }
+  ds::MatMul(context, x, weight, pre, options);
+  ds::GeluForward(context, kind, pre, y);
+}
+
+void LinearGeluBackwardInput(const KernelContext& context, GeluKind kind, Tensor dy, Tensor weight, Tensor pre,
+                             Tensor dpre) {
+  LtProduct p = ProductOf(dy, weight, dpre, {});
+  if (p.m == 0 || p.n == 0) return;
+  if (CanFuse(kind, p) && Aligned({dy.data, weight.data, pre.data, dpre.data})) {
+    p.epilogue = MatMulEpilogue::gelu_backward, p.aux = pre.data;
+    if (MultiplyWithLt(context, "LinearGeluBackwardInput", p)) return;
+  }
+  ds::MatMul(context, dy, weight, dpre);
+  ds::GeluBackward(context, kind, dpre, pre, dpre);
+}
+
+}  // namespace ds::cuda
