@@ -25,6 +25,7 @@
 #include "kernels/reduce.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
+#include "kernels/step_decision.h"
 
 namespace ds::cuda {
 
@@ -84,5 +85,8 @@ namespace ds::cuda {
 [[gnu::weak]] extern decltype(ds::RmsNormBackwardWeight) RmsNormBackwardWeight;
 
 [[gnu::weak]] extern decltype(ds::Rope) Rope;
+
+[[gnu::weak]] extern decltype(ds::WriteStepFacts) WriteStepFacts;
+[[gnu::weak]] extern decltype(ds::DecideStep) DecideStep;
 
 }  // namespace ds::cuda
