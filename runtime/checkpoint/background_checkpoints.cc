@@ -36,7 +36,11 @@ void BackgroundCheckpoints::Begin(const TrainingState& state, const std::vector<
   for (StateSlice& slice : slices_) {
     const Tensor from = slice.data, bytes = memory_.Bytes(at, from.bytes());
     slice.data = Tensor(bytes.data, from.dtype, from.shape);
-    Cast(options_.kernel, from, slice.data);
+    if (from.device.kind == DeviceKind::cpu)
+      Cast(options_.kernel, from, slice.data);  // with all threads
+    else
+      CopyNow(slice.gpu, from, slice.data);
+    slice.gpu = nullptr;
     at += from.bytes();
   }
   {

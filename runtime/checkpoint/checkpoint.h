@@ -14,19 +14,21 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gpu.h"
 #include "kernels/tensor.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/manifest.h"
 
 namespace ds {
 
-/// A run of elements of one parameter's state which this rank owns. `data` is f32, one-dimensional.
+/// A run of elements of one parameter's state which this rank owns.
 struct StateSlice {
   std::string param;
   StateKind state = StateKind::master;  ///< master, moment1 or moment2
   Shape shape;                          ///< of the whole parameter as exported (without vocabulary padding)
   int64_t begin = 0;                    ///< first element, in the parameter
-  Tensor data;
+  Tensor data;         ///< f32, one-dimensional
+  Gpu* gpu = nullptr;  ///< whose memory it is in, of the thread that writes; null: the host's
 };
 
 /// Writes `root`/step-N and moves `root`/latest to it; then removes what it makes superfluous: whole checkpoints of

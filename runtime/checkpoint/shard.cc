@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/shard.h"
 
+#include <algorithm>
+
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
 #include "runtime/base/json.h"
@@ -18,10 +20,24 @@ std::vector<int64_t> Dims(const Shape& shape) {
 void CheckSlice(const StateSlice& slice) {
   const std::string what = "slice of " + slice.param;
   if (slice.data.dtype != DType::f32) throw RuntimeError(what + " is " + NameOf(slice.data.dtype) + ", not f32");
-  if (slice.data.device.kind != DeviceKind::cpu) throw RuntimeError(what + " is not in host memory");
+  if (slice.data.device.kind != DeviceKind::cpu && !slice.gpu)
+    throw RuntimeError(what + " is on a GPU, and no GPU was given");
   if (slice.begin < 0 || slice.data.numel() <= 0 || slice.data.numel() > slice.shape.numel() - slice.begin)
     throw RuntimeError(what + " [" + std::to_string(slice.begin) + ", +" + std::to_string(slice.data.numel()) +
                        ") is not within " + slice.shape.str());
+}
+
+/// A slice on a GPU passes through `staged`, a piece at a time.
+void Append(SafetensorsWriter& writer, const StateSlice& slice, std::vector<float>& staged) {
+  if (slice.data.device.kind == DeviceKind::cpu) return writer.Append(slice.data.data, slice.data.bytes());
+  constexpr int64_t kPiece = 4 << 20;  // elements
+  staged.resize(static_cast<size_t>(std::min(kPiece, slice.data.numel())));
+  for (int64_t begin = 0; begin < slice.data.numel(); begin += kPiece) {
+    const int64_t count = std::min(kPiece, slice.data.numel() - begin);
+    const Tensor piece = Tensor::Of(staged.data(), Shape{count});
+    CopyNow(slice.gpu, slice.data.Flat(begin, count), piece);
+    writer.Append(piece.data, piece.bytes());
+  }
 }
 
 }  // namespace
@@ -41,7 +57,8 @@ Shard WriteShard(const std::filesystem::path& folder, int rank, const std::vecto
   }
   SafetensorsWriter writer(folder / shard.file.name, std::move(entries), {{"format", "deepshard-checkpoint"}});
   Failpoint("checkpoint.shard");
-  for (const StateSlice& slice : slices) writer.Append(slice.data.data, slice.data.bytes());
+  std::vector<float> staged;  // of slices on a GPU
+  for (const StateSlice& slice : slices) Append(writer, slice, staged);
   SafetensorsWriter::Result result = writer.Finish();
   shard.file.bytes = result.bytes;
   shard.file.xxh64 = result.xxh64;

@@ -77,7 +77,7 @@ class Binder {
     if (buffer.kind == BufferKind::resident) return c_.store.Resident(buffer);
     const DType dtype = buffer.kind == BufferKind::gathered ? dtype_ : DType::f32;
     const Tensor bytes = c_.arena.Bytes(buffer);
-    return Tensor(bytes.data, dtype, Shape{bytes.numel() / static_cast<int64_t>(SizeOf(dtype))});
+    return Tensor(bytes.data, dtype, Shape{bytes.numel() / static_cast<int64_t>(SizeOf(dtype))}, bytes.device);
   }
 
   /// The same as a unit's tensor.
@@ -96,7 +96,7 @@ class Binder {
     const Shape shape{c_.shape.samples, c_.shape.tokens, c_.hidden};
     if (bytes.numel() < shape.numel() * static_cast<int64_t>(SizeOf(dtype_)))
       throw RuntimeError(Get(*use).name + " is too small for " + shape.str());
-    return Tensor(bytes.data, dtype_, shape);
+    return Tensor(bytes.data, dtype_, shape, bytes.device);
   }
 
   std::vector<Tensor> LaidOut(const Action& action, Operand operand, const std::vector<TensorSpec>& specs) const {
@@ -116,7 +116,7 @@ class Binder {
         tensors.emplace_back();
         continue;
       }
-      tensors.emplace_back(static_cast<char*>(bytes.data) + offsets[i], specs[i].dtype, specs[i].shape);
+      tensors.emplace_back(static_cast<char*>(bytes.data) + offsets[i], specs[i].dtype, specs[i].shape, bytes.device);
     }
     return tensors;
   }
@@ -180,12 +180,12 @@ class Binder {
     const int ranks = c_.plan.options.ranks;
     if (ranks == 1) return;
     const bool direct = !IsWhole(destination) && !action.accumulate;
-    const ReduceWorkspace places = ReduceWorkspaceOf(bound.whole.bytes(), ranks, direct);
+    const ReduceWorkspace places = ReduceWorkspaceOf(bound.whole.bytes(), ranks, direct, c_.plan.options.device);
     const Tensor workspace = c_.arena.Bytes(Get(Need(action, Operand::workspace)));
     bound.workspace = workspace.Flat(0, places.communicator_bytes);
     if (!direct)
-      bound.staging =
-          Tensor(workspace.Flat(places.piece_offset, places.piece_bytes).data, DType::f32, Shape{own.count});
+      bound.staging = Tensor(workspace.Flat(places.piece_offset, places.piece_bytes).data, DType::f32, Shape{own.count},
+                             workspace.device);
   }
 
   /// ZeRO-0: every rank steps the whole unit.
@@ -255,13 +255,21 @@ class Binder {
 
 }  // namespace
 
-Arena::Arena(const std::vector<const Plan*>& plans) {
+Arena::Arena(const std::vector<const Plan*>& plans, Gpu* gpu) {
   for (int tier = 0; tier < kTiers; ++tier) {
     int64_t bytes = 0;
     for (const Plan* plan : plans) bytes = std::max(bytes, plan->arena_bytes[tier]);
-    memory_[tier] = HostMemory(bytes);
+    Gpu* const of_tier = static_cast<Tier>(tier) == Tier::device ? gpu : nullptr;
+    memory_[tier] = Memory(bytes, of_tier);
     // For tests: what is read before it is written is NaN.
-    if (bytes > 0 && FailpointNumber("arena")) std::memset(memory_[tier].Bytes(0, bytes).data, 0xFF, bytes);
+    if (bytes == 0 || !FailpointNumber("arena")) continue;
+    const Tensor all = memory_[tier].Bytes(0, bytes);
+    if (of_tier) {
+      gpu->Set(all.data, 0xFF, bytes, nullptr);
+      gpu->Synchronize(nullptr);
+    } else {
+      std::memset(all.data, 0xFF, static_cast<size_t>(bytes));
+    }
   }
 }
 

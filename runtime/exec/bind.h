@@ -14,13 +14,14 @@ namespace ds {
 /// The memory of a plan's buffers that do not outlive a step, a block a tier.
 class Arena {
  public:
-  /// Room for every plan of `plans`, which take turns.
-  explicit Arena(const std::vector<const Plan*>& plans);
+  /// Room for every plan of `plans`, which take turns; the device tier is on `gpu` (null: on the host), which outlives
+  /// the arena.
+  explicit Arena(const std::vector<const Plan*>& plans, Gpu* gpu = nullptr);
   Tensor Bytes(const Buffer& buffer) const;
   int64_t bytes(Tier tier) const { return memory_[static_cast<int>(tier)].bytes(); }
 
  private:
-  HostMemory memory_[3];
+  Memory memory_[3];
 };
 
 /// The gradient of one unit, for its norm.

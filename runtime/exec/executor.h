@@ -1,8 +1,8 @@
-// Runs a plan: a loop over actions on three streams (compute on the calling thread, gather and reduce on a thread
-// each).
+// Runs a plan: the interface, what a step is given and what it tells. HostExecutor (host_executor.h) runs it with
+// threads, GpuExecutor (gpu_executor.h) enqueues it on a GPU.
 //
-// The first failure on any stream cancels the others, aborts this rank's communicators (so that peers end too), and
-// leaves Run as an Error that names rank, step and action.
+// The first failure aborts this rank's communicators (so that peers end too) and leaves Run as an Error that names rank,
+// step and action.
 #pragma once
 
 #include <functional>
@@ -13,19 +13,21 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/exec/bind.h"
-#include "runtime/exec/streams.h"
 #include "runtime/exec/timeline.h"
 #include "runtime/exec/watch.h"
 
 namespace ds {
 
-/// The communicators of a rank, one for each thread that uses any. All over the same ranks.
+/// The communicators of a rank, one for each stream or thread that uses any. All over the same ranks.
 struct Communicators {
-  std::unique_ptr<Communicator> gather, reduce, control;  ///< control: the compute stream and the training loop
-  std::unique_ptr<Communicator> checkpoint;               ///< of the threads that write checkpoints; null: none do
+  std::unique_ptr<Communicator> gather, reduce;  ///< of the tensors' device
+  std::unique_ptr<Communicator> control;         ///< of host memory: the training loop, on the CPU the compute stream too
+  std::unique_ptr<Communicator> sums;            ///< of a GPU's compute stream; null on the CPU
+  std::unique_ptr<Communicator> checkpoint;      ///< of the threads that write checkpoints; null: none do
 
-  /// Collective.
-  static Communicators Make(const CommunicatorFactory& factory, bool background_checkpoints = false);
+  /// Collective. `device`: makes those that move a GPU's memory; empty: there is no GPU.
+  static Communicators Make(const CommunicatorFactory& host, bool background_checkpoints = false,
+                            const CommunicatorFactory& device = {});
   void Abort(const std::string& reason) noexcept;
 };
 
@@ -54,9 +56,12 @@ struct StepInputs {
   bool stop = false;               ///< this rank was asked to stop
   bool checkpoint_failed = false;  ///< this rank's checkpoint in the background failed
   bool trace = false;
-  /// Called once, in Norm: prepares the optimizer (Optimizer::BeginStep) and returns true, or false to skip the step.
-  /// The same decision on every rank.
-  std::function<bool(const StepSums&)> decide;
+  double clip = 0;                 ///< largest norm of the gradient, without the loss scale; 0: any
+  /// Called once, with what Norm learnt: returns what gradients are multiplied by (clipping, and the inverse of the
+  /// loss scale), or nullopt to skip the step. The same decision on every rank. The optimizer is prepared already
+  /// (Optimizer::BeginStep). On a GPU the device has decided by the same rule (kernels/step_decision.h) when it is
+  /// called, after the step. Empty: the step is skipped whatever it learns.
+  std::function<std::optional<double>(const StepSums&)> decide;
   Watch* watch = nullptr;  ///< what looks for numbers that are not finite; of this executor's plan
 };
 
@@ -69,38 +74,23 @@ struct StepOutcome {
 
 class Executor {
  public:
-  /// Everything given outlives the executor. `optimizer` may be null for a forward-only plan.
-  Executor(const BindContext& context, const std::vector<std::unique_ptr<Segment>>& segments,
-           const Optimizer* optimizer, Communicators& communicators, int64_t attempt = 1);
-
+  virtual ~Executor() = default;
   /// Runs the plan once. After an Error the executor is of no further use.
-  StepOutcome Run(const StepInputs& inputs);
-
- private:
-  struct Step;  // the state of one Run
-  void RunStream(Step& step, StreamKind stream) noexcept;
-  void RunAction(Step& step, BoundAction& bound, size_t index);
-  void Compute(Step& step, BoundAction& bound);
-  void Gather(Step& step, const BoundAction& bound);
-  void Reduce(Step& step, const BoundAction& bound);
-  void Norm(Step& step, const BoundAction& bound);
-  void AddLocalFacts(const Step& step, double* facts) const;
-  StepSums SumRanks() const;
-  std::string NameOfFailpoint(const Step& step, size_t index) const;
-  std::exception_ptr Explain(const Step& step, size_t index) const;
-
-  const ModelLayout& layout_;
-  const Plan& plan_;
-  const std::vector<std::unique_ptr<Segment>>& segments_;
-  const Optimizer* optimizer_;
-  Communicators& communicators_;
-  int64_t attempt_;
-  std::vector<BoundAction> actions_;
-  std::vector<size_t> of_stream_[3];
-  EventTable events_;
-  FirstFailure failure_;
-  std::vector<double> norm_send_, norm_receive_;
-  std::unique_ptr<StreamThread> threads_[3];  // compute has none
+  virtual StepOutcome Run(const StepInputs& inputs) = 0;
 };
+
+/// What an executor needs of a rank; everything outlives it.
+struct ExecutorContext {
+  BindContext bind;
+  const std::vector<std::unique_ptr<Segment>>& segments;
+  const Optimizer* optimizer = nullptr;  ///< may be null for a forward-only plan
+  Communicators& communicators;
+  int64_t attempt = 1;
+  Gpu* gpu = nullptr;  ///< where the tensors are; null: on the host
+  /// A GPU's kernels share it: memory of the device, u8 (kernels/workspace.h).
+  Tensor workspace;
+};
+
+std::unique_ptr<Executor> MakeExecutor(const ExecutorContext& context);
 
 }  // namespace ds

@@ -1,9 +1,10 @@
 #include "runtime/exec/watch.h"
 
+#include <array>
 #include <cmath>
+#include <cstddef>
 
 #include "kernels/elementwise.h"
-#include "kernels/finite.h"
 #include "runtime/plan/planner.h"
 
 namespace ds {
@@ -13,9 +14,12 @@ bool IsFloating(const Tensor& x) {
   return x && (x.dtype == DType::f64 || x.dtype == DType::f32 || x.dtype == DType::bf16 || x.dtype == DType::f16);
 }
 
-double At(const Tensor& x, int64_t i) {
+double At(Gpu* gpu, const Tensor& x, int64_t i) {
+  std::array<std::byte, sizeof(double)> bytes;
+  const Tensor element(bytes.data(), x.dtype, Shape{1});
+  CopyNow(gpu, x.Flat(i, 1), element);
   double value = 0;
-  Cast({}, x.Flat(i, 1), Tensor::Of(&value, Shape{1}));
+  Cast({}, element, Tensor::Of(&value, Shape{1}));
   return value;
 }
 
@@ -61,11 +65,17 @@ std::string NameOfParameter(const ModelLayout& layout, const Action& action, con
 
 }  // namespace
 
+double Watch::Loss(const KernelContext& kernel, const double* loss_sum) {
+  if (!gpu_) return *loss_sum;
+  gpu_->Synchronize(kernel.stream);
+  return At(gpu_, Tensor(const_cast<double*>(loss_sum), DType::f64, Shape{1}, gpu_->device()), 0);
+}
+
 void Watch::LookAt(const KernelContext& kernel, NonFinite& first, int action, Quantity quantity, int index,
                    const Tensor& x) {
   if (first || !IsFloating(x)) return;
-  const int64_t element = FirstNonFinite(kernel, x);
-  if (element >= 0) first = {action, quantity, index, element, At(x, element)};
+  const int64_t element = check_.First(kernel, x);
+  if (element >= 0) first = {action, quantity, index, element, At(gpu_, x, element)};
 }
 
 /// `part` is elements of a unit from `unit_begin` on.
@@ -89,7 +99,7 @@ void Watch::Before(const KernelContext& kernel, const BoundAction& bound, int in
   const Action& action = *bound.action;
   if (action.kind == ActionKind::gather) {
     const ShardRange own = layout_.ShardRanges(action.unit, plan_.options.rank).at(action.bucket);
-    return LookAtPart({}, first, index, Quantity::parameter, action, bound.shard, own.unit_begin);
+    return LookAtPart(kernel, first, index, Quantity::parameter, action, bound.shard, own.unit_begin);
   }
   for (size_t p = 0; p < bound.io.params.size(); ++p)
     LookAt(kernel, first, index, Quantity::parameter, static_cast<int>(p), bound.io.params[p]);
@@ -104,9 +114,12 @@ void Watch::After(const KernelContext& kernel, const BoundAction& bound, int ind
   };
   switch (action.kind) {
     case ActionKind::forward:
-      if (!bound.io.y && bound.io.loss_sum && !std::isfinite(*bound.io.loss_sum)) {
-        first = {index, Quantity::loss, -1, 0, *bound.io.loss_sum};
-        return;
+      if (!bound.io.y && bound.io.loss_sum) {
+        const double loss = Loss(kernel, bound.io.loss_sum);
+        if (!std::isfinite(loss)) {
+          first = {index, Quantity::loss, -1, 0, loss};
+          return;
+        }
       }
       look_at_all(Quantity::saved, bound.io.saved);
       return LookAt(kernel, first, index, Quantity::output, -1, bound.io.y);
@@ -119,7 +132,7 @@ void Watch::After(const KernelContext& kernel, const BoundAction& bound, int ind
       return look_at_all(Quantity::parameter_grad, bound.io.grads);
     case ActionKind::reduce: {
       const ShardRange own = layout_.ShardRanges(action.unit, plan_.options.rank).at(action.bucket);
-      return LookAtPart({}, first, index, Quantity::reduced_grad, action, bound.shard, own.unit_begin);
+      return LookAtPart(kernel, first, index, Quantity::reduced_grad, action, bound.shard, own.unit_begin);
     }
     case ActionKind::sum_tied: {
       // One pair for the whole unit, or one a range that this rank owns.
@@ -198,15 +211,16 @@ int OwnerOf(const ModelLayout& layout, const Plan& plan, const NonFinite& found)
   return -1;
 }
 
-void Spoil(const ModelLayout& layout, const Plan& plan, const BoundAction& bound, double value) {
-  auto put = [value](const Tensor& x) { Fill({}, x.Flat(0, 1), value); };
+void Spoil(const KernelContext& kernel, Gpu* gpu, const ModelLayout& layout, const Plan& plan, const BoundAction& bound,
+           double value) {
+  auto put = [&](const Tensor& x) { Fill(kernel, x.Flat(0, 1), value); };
   const SegmentIo& io = bound.io;
   switch (bound.action->kind) {
     case ActionKind::forward:
       if (io.y)
         put(io.y);
       else
-        *io.loss_sum = value;
+        put(Tensor(io.loss_sum, DType::f64, Shape{1}, gpu ? gpu->device() : Device{}));
       return;
     case ActionKind::recompute:
       return put(io.saved.at(0));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "runtime/exec/bind.h"
+#include "runtime/state/finite_check.h"
 
 namespace ds {
 
@@ -38,9 +39,12 @@ struct NonFinite {
 /// The findings of one rank in one step. Each stream has its own, so that streams share nothing.
 class Watch {
  public:
-  Watch(const ModelLayout& layout, const Plan& plan) : layout_(layout), plan_(plan) {}
+  /// `gpu`: of the executor whose steps are watched; null: it runs on the host. Outlives the watch.
+  Watch(const ModelLayout& layout, const Plan& plan, Gpu* gpu)
+      : layout_(layout), plan_(plan), gpu_(gpu), check_(gpu) {}
 
-  /// Before and after action `index` runs, on its stream's thread. Does nothing once the stream has a finding.
+  /// Before and after action `index` runs, on its stream's thread, or behind it on the stream `kernel.stream` of a GPU,
+  /// which is waited for. Does nothing once the stream has a finding.
   void Before(const KernelContext& kernel, const BoundAction& bound, int index);
   void After(const KernelContext& kernel, const BoundAction& bound, int index);
 
@@ -48,12 +52,15 @@ class Watch {
 
  private:
   NonFinite& Of(const BoundAction& bound) { return first_[static_cast<int>(bound.action->stream)]; }
+  double Loss(const KernelContext& kernel, const double* loss_sum);
   void LookAt(const KernelContext& kernel, NonFinite& first, int action, Quantity quantity, int index, const Tensor& x);
   void LookAtPart(const KernelContext& kernel, NonFinite& first, int action, Quantity quantity, const Action& of,
                   const Tensor& part, int64_t unit_begin);
 
   const ModelLayout& layout_;
   const Plan& plan_;
+  Gpu* const gpu_;
+  const FiniteCheck check_;
   NonFinite first_[3];
 };
 
@@ -66,6 +73,8 @@ std::string SegmentOf(const ModelLayout& layout, const Plan& plan, const NonFini
 int OwnerOf(const ModelLayout& layout, const Plan& plan, const NonFinite& found);
 
 /// For tests: puts `value` into the first element, of this rank's part, of the first thing that the action wrote.
-void Spoil(const ModelLayout& layout, const Plan& plan, const BoundAction& bound, double value);
+/// `kernel`, `gpu`: those that ran the action.
+void Spoil(const KernelContext& kernel, Gpu* gpu, const ModelLayout& layout, const Plan& plan, const BoundAction& bound,
+           double value);
 
 }  // namespace ds

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/workspace.h"
+
 namespace ds {
 namespace {
 
@@ -52,6 +54,11 @@ struct Builder {
     s.saved.push_back(W("rstd", {N()}));
   }
   void Output(SegmentSpec& s) const { s.output = {T("y", {N(), D()})}; }
+  /// What GPU kernels of a segment need beside their tensors; `bias`: columns of its widest bias gradient, 0: none.
+  int64_t GpuWorkspace(int64_t bias) const {
+    const int64_t norm = ColumnSumsWorkspaceBytes(N(), D(), model.norm == Norm::layer_norm ? 2 : 1, compute);
+    return std::max({norm, ColumnSumsWorkspaceBytes(N(), bias, 1, compute), MatMulWorkspaceBytes()});
+  }
   void CarryDropped(SegmentSpec& s) const {
     if (model.dropout > 0) s.carried.push_back(T("dropped_dy", {N(), D()}));
   }
@@ -70,6 +77,7 @@ SegmentSpec Builder::Embedding() const {
   AddMatrix(s, "embedding.tokens", {model.padded_vocabulary(), D()}, 0.02, model.vocabulary);
   if (model.position == PositionKind::learned) AddMatrix(s, "embedding.positions", {model.max_positions, D()});
   if (model.dropout > 0) s.backward_weight_scratch = LayOut({T("dropped_dy", {N(), D()})});
+  s.gpu_workspace = GpuWorkspace(0);
   const double elements = static_cast<double>(N() * D());
   s.forward_flops = 2 * elements;
   s.backward_weight_flops = 2 * elements;
@@ -95,6 +103,8 @@ SegmentSpec Builder::Attention(int64_t layer) const {
   CarryDropped(s);
   s.forward_scratch = LayOut({T("projection", {N(), D()})});
   s.backward_input_scratch = LayOut({T("dattended", {N(), QueryWidth()})});
+
+  s.gpu_workspace = GpuWorkspace(std::max(model.qkv_bias ? QkvWidth() : 0, model.bias ? D() : 0));
 
   // Causal attention reads half of the scores: two products forward; five backward, the scores computed again.
   const double qkv = 2.0 * N() * D() * QkvWidth();
@@ -126,6 +136,8 @@ SegmentSpec Builder::Mlp(int64_t layer) const {
   s.backward_input_scratch = LayOut({T("dactivated", {N(), F()})});
   s.backward_weight_scratch = LayOut({T("activated", {N(), F()})});
 
+  s.gpu_workspace = GpuWorkspace(model.bias ? std::max(UpWidth(), D()) : 0);
+
   const double up = 2.0 * N() * D() * UpWidth();
   const double down = 2.0 * N() * D() * F();
   s.recompute_flops = up;
@@ -145,6 +157,7 @@ SegmentSpec Builder::Head() const {
   s.saved.push_back(T("dlogits", {N(), columns}));
   s.carried = {T("dnormed", {N(), D()})};
   s.forward_scratch = LayOut({W("logits", {std::min(N(), kHeadRows), columns}), W("losses", {N()})});
+  s.gpu_workspace = GpuWorkspace(0);
   const double product = 2.0 * N() * D() * columns;
   s.forward_flops = s.backward_input_flops = s.backward_weight_flops = product;
   return s;

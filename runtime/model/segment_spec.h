@@ -52,6 +52,7 @@ struct SegmentSpec {
   std::vector<TensorSpec> saved;    ///< written by forward and recompute, read by the backward passes
   std::vector<TensorSpec> carried;  ///< written by backward_input, read by backward_weight
   int64_t forward_scratch = 0, backward_input_scratch = 0, backward_weight_scratch = 0;  ///< bytes
+  int64_t gpu_workspace = 0;  ///< bytes of KernelContext::workspace that its passes need on a GPU
   double forward_flops = 0, backward_input_flops = 0, backward_weight_flops = 0;
   double recompute_flops = 0;  ///< of the forward without its last projection
 };

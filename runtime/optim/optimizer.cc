@@ -32,14 +32,15 @@ void Optimizer::AddRuns(const ParamUnit& unit, const std::vector<ShardRange>& ra
   }
 }
 
-void Optimizer::BeginStep(const Rates& rates, int64_t steps_done, double gradient_scale) {
+void Optimizer::BeginStep(const Rates& rates, int64_t steps_done) {
+  constexpr float kGradientScale = 1;  // StepControl has the one that counts
   const double beta1 = rates.beta1.value_or(config_.beta1), beta2 = rates.beta2.value_or(config_.beta2);
   const bool decoupled = config_.kind == OptimizerKind::adamw;
   for (int i = 0; i < 2; ++i) {
     const double decay = i == 1 ? config_.weight_decay : 0.0;
     adam_[i] = MakeAdamScalars(rates.lr, beta1, beta2, config_.eps, decay, decoupled, config_.bias_correction,
-                               steps_done + 1, gradient_scale);
-    sgd_[i] = SgdScalars{static_cast<float>(gradient_scale),
+                               steps_done + 1, kGradientScale);
+    sgd_[i] = SgdScalars{kGradientScale,
                          static_cast<float>(rates.lr),
                          static_cast<float>(config_.momentum),
                          static_cast<float>(1 - config_.dampening),
@@ -47,24 +48,26 @@ void Optimizer::BeginStep(const Rates& rates, int64_t steps_done, double gradien
                          config_.nesterov,
                          steps_done == 0};
     lion_[i] = LionScalars{
-        static_cast<float>(gradient_scale),      static_cast<float>(rates.lr), static_cast<float>(beta1),
+        kGradientScale,      static_cast<float>(rates.lr), static_cast<float>(beta1),
         static_cast<float>(1 - beta1),           static_cast<float>(beta2),    static_cast<float>(1 - beta2),
         static_cast<float>(1 - rates.lr * decay)};
-    adagrad_[i] = AdagradScalars{static_cast<float>(gradient_scale), static_cast<float>(rates.lr),
+    adagrad_[i] = AdagradScalars{kGradientScale, static_cast<float>(rates.lr),
                                  static_cast<float>(config_.eps), static_cast<float>(decay)};
-    rmsprop_[i] = RmsPropScalars{static_cast<float>(gradient_scale), static_cast<float>(rates.lr),
+    rmsprop_[i] = RmsPropScalars{kGradientScale, static_cast<float>(rates.lr),
                                  static_cast<float>(config_.alpha),  static_cast<float>(1 - config_.alpha),
                                  static_cast<float>(config_.eps),    static_cast<float>(config_.momentum),
                                  static_cast<float>(decay)};
   }
 }
 
-void Optimizer::StepUnit(const KernelContext& context, int unit, bool whole, const UnitState& state) const {
+void Optimizer::StepUnit(const KernelContext& context, const StepControl& control, int unit, bool whole,
+                         const UnitState& state) const {
   const std::vector<Run>& runs = whole ? whole_runs_[unit] : shard_runs_[unit];
-  for (const Run& run : runs) StepRun(context, run, state);
+  for (const Run& run : runs) StepRun(context, control, run, state);
 }
 
-void Optimizer::StepRun(const KernelContext& context, const Run& run, const UnitState& state) const {
+void Optimizer::StepRun(const KernelContext& context, const StepControl& control, const Run& run,
+                        const UnitState& state) const {
   auto part = [&](const UnitTensor& tensor) {
     return tensor.data ? tensor.Part(run.range, run.begin, run.count) : Tensor();
   };
@@ -72,16 +75,16 @@ void Optimizer::StepRun(const KernelContext& context, const Run& run, const Unit
   switch (config_.kind) {
     case OptimizerKind::adam:
     case OptimizerKind::adamw:
-      return AdamStep(context, adam_[run.decay], gradient, master, part(state.moment1), part(state.moment2), working);
+      return AdamStep(context, adam_[run.decay], gradient, master, part(state.moment1), part(state.moment2), working, control);
     case OptimizerKind::sgd:
-      return SgdStep(context, sgd_[run.decay], gradient, master, part(state.moment1), working);
+      return SgdStep(context, sgd_[run.decay], gradient, master, part(state.moment1), working, control);
     case OptimizerKind::lion:
-      return LionStep(context, lion_[run.decay], gradient, master, part(state.moment1), working);
+      return LionStep(context, lion_[run.decay], gradient, master, part(state.moment1), working, control);
     case OptimizerKind::adagrad:
-      return AdagradStep(context, adagrad_[run.decay], gradient, master, part(state.moment1), working);
+      return AdagradStep(context, adagrad_[run.decay], gradient, master, part(state.moment1), working, control);
     case OptimizerKind::rmsprop:
       return RmsPropStep(context, rmsprop_[run.decay], gradient, master, part(state.moment1), part(state.moment2),
-                         working);
+                         working, control);
   }
 }
 

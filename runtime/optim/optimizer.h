@@ -21,12 +21,13 @@ class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, const ModelLayout& layout, int rank);
 
-  /// Computes the scalars of the step after `steps_done` optimizer steps. Gradients are multiplied by `gradient_scale`
-  /// (clipping, and the inverse of the loss scale). Not while a StepUnit runs.
-  void BeginStep(const Rates& rates, int64_t steps_done, double gradient_scale);
+  /// Computes the scalars of the step after `steps_done` optimizer steps. Not while a StepUnit runs.
+  void BeginStep(const Rates& rates, int64_t steps_done);
 
-  /// Steps `unit`: all of it (ZeRO-0), or the shard of this rank.
-  void StepUnit(const KernelContext& context, int unit, bool whole, const UnitState& state) const;
+  /// Steps `unit`: all of it (ZeRO-0), or the shard of this rank. `control`: what gradients are multiplied by (clipping,
+  /// and the inverse of the loss scale; 1 when absent), and whether the step is skipped.
+  void StepUnit(const KernelContext& context, const StepControl& control, int unit, bool whole,
+                const UnitState& state) const;
 
  private:
   /// Elements of one unit with one weight decay, inside one range.
@@ -36,7 +37,7 @@ class Optimizer {
     bool decay = false;
   };
   void AddRuns(const ParamUnit& unit, const std::vector<ShardRange>& ranges, std::vector<Run>& runs) const;
-  void StepRun(const KernelContext& context, const Run& run, const UnitState& state) const;
+  void StepRun(const KernelContext& context, const StepControl& control, const Run& run, const UnitState& state) const;
 
   OptimizerConfig config_;
   std::vector<std::vector<Run>> shard_runs_, whole_runs_;  ///< a unit

@@ -175,7 +175,7 @@ class ShapeChecker {
                                 ShardBytes(StateKind::gradient, action.unit)}};
     const Use* shard = action.Find(Operand::shard);
     const bool direct = shard && !action.accumulate && !plan_.buffers[shard->buffer].whole;
-    const int64_t workspace = ReduceWorkspaceOf(bytes, layout_.ranks, direct).bytes();
+    const int64_t workspace = ReduceWorkspaceOf(bytes, layout_.ranks, direct, plan_.options.device).bytes();
     if (workspace > 0) needs.push_back({Operand::workspace, 0, Access::write, workspace});
     return needs;
   }

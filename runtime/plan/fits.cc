@@ -8,9 +8,11 @@
 namespace ds {
 namespace {
 
-/// A CPU's device memory is its host's: both limits bound the sum of the two tiers.
-int64_t Needed(const Price& price) {
-  return price.peak_bytes[static_cast<int>(Tier::device)] + price.peak_bytes[static_cast<int>(Tier::host)];
+/// A CPU's device memory is its host's: both limits bound the sum of the two tiers. A GPU's is its own.
+int64_t Needed(const Plan& plan) {
+  const int64_t device = plan.price.peak_bytes[static_cast<int>(Tier::device)];
+  const int64_t host = plan.price.peak_bytes[static_cast<int>(Tier::host)];
+  return plan.options.device == DeviceKind::cpu ? device + host : device;
 }
 
 /// The tightest bound on a rank's memory, and whose it is.
@@ -19,14 +21,16 @@ struct Limit {
   std::string name;
 };
 
-Limit TightestLimit(const JobSpec& spec, int64_t available_bytes) {
+Limit TightestLimit(const JobSpec& spec, DeviceKind device, int64_t available_bytes) {
   Limit limit;
   auto consider = [&](int64_t bytes, const char* name) {
     if (bytes < limit.bytes) limit = {bytes, name};
   };
   if (spec.memory.device_limit) consider(*spec.memory.device_limit, "memory.device_limit");
-  if (spec.memory.host_limit) consider(*spec.memory.host_limit, "memory.host_limit");
-  if (available_bytes > 0) consider(available_bytes, "the memory that the node has for a rank");
+  const bool shared = device == DeviceKind::cpu;
+  if (spec.memory.host_limit && shared) consider(*spec.memory.host_limit, "memory.host_limit");
+  if (available_bytes > 0)
+    consider(available_bytes, shared ? "the memory that the node has for a rank" : "the free memory of its GPU");
   return limit;
 }
 
@@ -45,7 +49,8 @@ std::string Numbers(const Plan& plan) {
   row("gradients in flight ", m.reducing);
   row("gaps in the arena   ", m.gaps);
   row("libraries           ", m.libraries);
-  row("copy for checkpoints ", plan.price.snapshot_bytes);
+  row("kernels' workspace   ", plan.price.workspace_bytes);
+  if (plan.options.device == DeviceKind::cpu) row("copy for checkpoints ", plan.price.snapshot_bytes);
   return text;
 }
 
@@ -90,7 +95,8 @@ int64_t SmallerMicroBatch(int64_t size) {
 /// Plans the changed job; its need when it fits.
 std::optional<int64_t> Fits(const Change& change, const PlanOptions& options, int64_t limit) {
   const ModelLayout layout = LayoutOf(change.spec, options.ranks);
-  const int64_t needed = Needed(BuildPlan(layout, PlanOptionsOf(change.spec, options.rank, options.ranks)).price);
+  const int64_t needed =
+      Needed(BuildPlan(layout, PlanOptionsOf(change.spec, options.rank, options.ranks, options.device)));
   return needed <= limit ? std::optional(needed) : std::nullopt;
 }
 
@@ -105,7 +111,7 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
   if (options.ranks > 1)
     for (int stage = spec.zero.stage + 1; stage <= 3; ++stage)
       if (attempt(WithStage(spec, stage))) break;
-  if (options.snapshot) attempt(WithoutSnapshot(spec));
+  if (options.snapshot && options.device == DeviceKind::cpu) attempt(WithoutSnapshot(spec));
   for (RecomputeMode mode : {RecomputeMode::attention, RecomputeMode::full})
     if (mode > spec.training.recompute && attempt(WithRecompute(spec, mode))) break;
   for (int64_t n = SmallerMicroBatch(spec.batch.micro_batch_size); n > 0; n = SmallerMicroBatch(n))
@@ -114,7 +120,8 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
 
   Change all = WithRecompute(WithMicroBatch(spec, 1).spec, RecomputeMode::full);
   all.text = "train_micro_batch_size_per_gpu: 1 with training.recompute: full";
-  if (options.snapshot) all = {all.text + " and checkpoint.async: false", WithoutSnapshot(all.spec).spec};
+  if (options.snapshot && options.device == DeviceKind::cpu)
+    all = {all.text + " and checkpoint.async: false", WithoutSnapshot(all.spec).spec};
   if (options.ranks > 1) {
     all = {all.text + " and zero_optimization.stage: 3", WithStage(all.spec, 3).spec};
   }
@@ -125,8 +132,13 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
 }  // namespace
 
 void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes) {
-  const Limit limit = TightestLimit(spec, available_bytes);
-  const int64_t needed = Needed(plan.price);
+  const int64_t host = plan.price.peak_bytes[static_cast<int>(Tier::host)];
+  if (plan.options.device == DeviceKind::cuda && spec.memory.host_limit && host > *spec.memory.host_limit)
+    throw UsageError("the plan does not fit: a rank needs " + FormatBytes(host) +
+                     " of host memory for the copy that checkpoints are written from, and memory.host_limit is " +
+                     FormatBytes(*spec.memory.host_limit) + ": raise it, or set checkpoint.async: false");
+  const Limit limit = TightestLimit(spec, plan.options.device, available_bytes);
+  const int64_t needed = Needed(plan);
   if (needed <= limit.bytes) return;
   std::string message = "the plan does not fit: a rank needs " + FormatBytes(needed) + " and " + limit.name + " is " +
                         FormatBytes(limit.bytes) + ". Of a model of " + std::to_string(layout.ParameterCount()) +

@@ -125,11 +125,12 @@ const Use* Action::Find(Operand operand, int index) const {
   return nullptr;
 }
 
-ReduceWorkspace ReduceWorkspaceOf(int64_t bucket_bytes, int ranks, bool direct) {
+ReduceWorkspace ReduceWorkspaceOf(int64_t bucket_bytes, int ranks, bool direct, DeviceKind device) {
   ReduceWorkspace w;
   if (ranks == 1) return w;
-  w.communicator_bytes = bucket_bytes;  // ReduceScatterWorkspace() of runtime/comm, which this wing may not include
-  w.piece_offset = (bucket_bytes + 63) / 64 * 64;
+  // ReduceScatterWorkspace() of runtime/comm, which this wing may not include. NCCL has memory of its own.
+  w.communicator_bytes = device == DeviceKind::cpu ? bucket_bytes : 0;
+  w.piece_offset = (w.communicator_bytes + 63) / 64 * 64;
   w.piece_bytes = direct ? 0 : bucket_bytes / ranks;
   return w;
 }

@@ -149,7 +149,7 @@ struct ReduceWorkspace {
   int64_t piece_offset = 0, piece_bytes = 0;
   int64_t bytes() const { return piece_offset + piece_bytes; }
 };
-ReduceWorkspace ReduceWorkspaceOf(int64_t bucket_bytes, int ranks, bool direct);
+ReduceWorkspace ReduceWorkspaceOf(int64_t bucket_bytes, int ranks, bool direct, DeviceKind device);
 
 /// Doubles that Norm's all-gather carries besides the units' sums: loss, notices (a rank was asked
 /// to stop, or could not write a checkpoint), first micro-batch with a bad loss.
@@ -160,7 +160,9 @@ struct Price {
   int64_t resident_bytes[3] = {0, 0, 0};  ///< a tier
   int64_t arena_bytes[3] = {0, 0, 0};     ///< a tier
   int64_t snapshot_bytes = 0;             ///< of the host tier: what checkpoints are written from
-  int64_t peak_bytes[3] = {0, 0, 0};      ///< resident + arena + what the libraries take; host: and the snapshot
+  int64_t workspace_bytes = 0;            ///< of a GPU: what its kernels share
+  /// Resident + arena + what the libraries take; host: and the snapshot; a GPU's device: and the workspace.
+  int64_t peak_bytes[3] = {0, 0, 0};
   double step_seconds = 0;
   double compute_seconds = 0, exposed_comm_seconds = 0;
 };
@@ -168,6 +170,7 @@ struct Price {
 /// How a plan was asked for: everything that its passes look at besides the layout.
 struct PlanOptions {
   int rank = 0, ranks = 1;
+  DeviceKind device = DeviceKind::cpu;  ///< of the device tier: a CPU's is memory of its host
   int stage = 0;
   DType compute = DType::f32;
   int64_t micro_batches = 1;

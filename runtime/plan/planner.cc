@@ -56,8 +56,9 @@ int MomentCount(const OptimizerConfig& optimizer) {
   return 2;
 }
 
-PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks) {
+PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind device) {
   PlanOptions options;
+  options.device = device;
   options.rank = rank;
   options.ranks = ranks;
   options.stage = spec.zero.stage;

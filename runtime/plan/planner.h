@@ -26,11 +26,12 @@ DType ComputeDType(Precision precision);
 /// fp32 moments an optimizer keeps.
 int MomentCount(const OptimizerConfig& optimizer);
 /// Options and layout of `rank` of `ranks` for a job.
-PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks);
+PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind device = DeviceKind::cpu);
 ModelLayout LayoutOf(const JobSpec& spec, int ranks);
 
-/// Throws UsageError when the plan needs more than memory.device_limit/host_limit or `available` bytes (0: unknown):
-/// with the numbers by kind and the nearest changes that would fit.
+/// Throws UsageError when the plan needs more than memory.device_limit/host_limit or `available` bytes (0: unknown; of
+/// the device tier, which on a CPU shares them with the host tier): with the numbers by kind and the nearest changes
+/// that would fit.
 void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes);
 
 /// The plan as text: a header, buffers, one action a line. Stable: golden tests and people read it.

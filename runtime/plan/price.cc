@@ -77,7 +77,10 @@ Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machin
     price.arena_bytes[t] = plan.arena_bytes[t];
     price.peak_bytes[t] = price.resident_bytes[t] + price.arena_bytes[t];
   }
-  price.peak_bytes[static_cast<int>(Tier::device)] += machine.library_bytes;
+  if (plan.options.device == DeviceKind::cuda)
+    for (const SegmentSpec& segment : layout.segments)
+      price.workspace_bytes = std::max(price.workspace_bytes, segment.gpu_workspace);
+  price.peak_bytes[static_cast<int>(Tier::device)] += machine.library_bytes + price.workspace_bytes;
   price.snapshot_bytes = SnapshotBytes(layout, plan.options);
   price.peak_bytes[static_cast<int>(Tier::host)] += price.snapshot_bytes;
 

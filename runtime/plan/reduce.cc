@@ -75,7 +75,7 @@ class Reducer {
       action.uses = {{Operand::whole, 0, source, Access::read},
                      {Operand::shard, 0, destination, action.accumulate ? Access::update : Access::write}};
       const bool direct = !action.accumulate && !plan_.buffers[destination].whole;
-      UseWorkspace(action, ReduceWorkspaceOf(bytes, layout_.ranks, direct).bytes());
+      UseWorkspace(action, ReduceWorkspaceOf(bytes, layout_.ranks, direct, plan_.options.device).bytes());
       plan_.actions.push_back(std::move(action));
     }
   }

@@ -27,7 +27,7 @@ class HeadSegment : public SegmentBase {
 
   void Forward(const StepContext& step, const SegmentIo& io) const override {
     if (io.loss_sum == nullptr) throw RuntimeError(spec().name + ": Forward: loss_sum is absent");
-    *io.loss_sum = LossAndSaved(Pass::forward, step, io);
+    SumInto(step.kernel, LossAndSaved(Pass::forward, step, io), Tensor(io.loss_sum, DType::f64, Shape{1}, device()));
   }
 
   void Recompute(const StepContext& step, const SegmentIo& io) const override {
@@ -77,7 +77,8 @@ class HeadSegment : public SegmentBase {
   }
 
  private:
-  double LossAndSaved(Pass pass, const StepContext& step, const SegmentIo& io) const {
+  /// Returns the losses, [N], in the scratch.
+  Tensor LossAndSaved(Pass pass, const StepContext& step, const SegmentIo& io) const {
     RequireForward(pass, step, io);
     Scratch scratch(spec().name, io.scratch);
     Tensor logits = scratch.Take(wide(), {std::min(rows(), kHeadRows), model().padded_vocabulary()});
@@ -85,8 +86,9 @@ class HeadSegment : public SegmentBase {
     double scale = step.training ? step.loss_scale / static_cast<double>(step.global_tokens) : 1.0;
 
     NormForward(step, model(), norm_, io, Rows(io.x));
-    // Of one dtype, logits become their gradients in place: no block, and the matrix is packed once.
-    const bool in_place = step.training && compute() == wide();
+    // Of one dtype, logits become their gradients in place: no block, and the matrix is packed once. A GPU's kernel
+    // takes 16-bit logits too, which is what peers compute the loss from.
+    const bool in_place = step.training && (compute() == wide() || device().kind == DeviceKind::cuda);
     const int64_t block_rows = in_place ? rows() : kHeadRows;
     for (int64_t begin = 0; begin < rows(); begin += block_rows) {
       int64_t count = std::min(block_rows, rows() - begin);
@@ -96,9 +98,7 @@ class HeadSegment : public SegmentBase {
       CrossEntropy(step.kernel, block, io.targets.Flat(begin, count), model().vocabulary, scale,
                    losses.Flat(begin, count), dlogits);
     }
-    double sum = 0;
-    SumInto(step.kernel, losses, Tensor::Of(&sum, {1}));
-    return sum;
+    return losses;
   }
 
   /// dlogits may be absent where it is not written.

@@ -34,7 +34,7 @@ struct SegmentIo {
   bool accumulate = false;      ///< backward_weight adds to grads
   std::vector<Tensor> saved, carried;  ///< SegmentSpec order
   Tensor scratch;               ///< at least the bytes that SegmentSpec states for the pass, u8
-  double* loss_sum = nullptr;   ///< head: Forward sets it to the sum of the losses, in fp64, in token order
+  double* loss_sum = nullptr;   ///< head, on the device of the tensors: Forward sets it to the sum of the losses, in fp64
 };
 
 /// Every pass throws RuntimeError naming segment, pass and tensor when a tensor it needs is absent or has another dtype
@@ -58,9 +58,10 @@ struct SegmentOptions {
   ModelConfig model;
   DType compute = DType::f32;
   MicroBatchShape shape;
+  Device device;  ///< of all tensors of its passes
 };
 
-/// The implementation of `spec` on the CPU.
+/// The implementation of `spec`.
 std::unique_ptr<Segment> MakeSegment(const SegmentSpec& spec, const SegmentOptions& options);
 
 /// Head only: the logits [rows, vocabulary] f32 (f64 when compute is f64) of rows [first_row, first_row + rows) of x

@@ -44,7 +44,7 @@ Tensor Scratch::Take(DType dtype, Shape shape) {
   if (!bytes_ || used_ + bytes > bytes_.bytes())
     throw RuntimeError(segment_ + ": the scratch holds " + std::to_string(bytes_ ? bytes_.bytes() : 0) +
                        " bytes, the pass needs at least " + std::to_string(used_ + bytes));
-  Tensor t(static_cast<char*>(bytes_.data) + used_, dtype, shape);
+  Tensor t(static_cast<char*>(bytes_.data) + used_, dtype, shape, bytes_.device);
   used_ += bytes;
   return t;
 }
@@ -86,11 +86,12 @@ LinearIndices SegmentBase::FindLinear(const std::string& name) const {
 }
 
 void SegmentBase::Require(Pass pass, const std::string& what, const Tensor& t, DType dtype, Shape shape) const {
-  if (t && t.dtype == dtype && t.shape == shape && t.device.kind == DeviceKind::cpu) return;
+  if (t && t.dtype == dtype && t.shape == shape && t.device == options_.device) return;
   std::string got = !t ? "absent" : Describe(t.dtype, t.shape);
-  if (t && t.device.kind != DeviceKind::cpu) got += " on a GPU";
+  if (t && t.device != options_.device) got += t.device.kind == DeviceKind::cpu ? " in host memory" : " on a GPU";
   throw RuntimeError(spec_.name + ": " + NameOf(pass) + ": " + what + " is " + got + ", expected " +
-                     Describe(dtype, shape) + " in host memory");
+                     Describe(dtype, shape) +
+                     (options_.device.kind == DeviceKind::cpu ? " in host memory" : " on the GPU"));
 }
 
 void SegmentBase::RequireAll(Pass pass, const std::string& what, const std::vector<Tensor>& tensors,

@@ -66,6 +66,7 @@ class SegmentBase : public Segment {
   const SegmentSpec& spec() const { return spec_; }
   const ModelConfig& model() const { return options_.model; }
   DType compute() const { return options_.compute; }
+  Device device() const { return options_.device; }
   /// The dtype of statistics, losses and gradients of parameters.
   DType wide() const { return options_.compute == DType::f64 ? DType::f64 : DType::f32; }
   int64_t samples() const { return options_.shape.samples; }

@@ -1,6 +1,7 @@
 #include "runtime/state/param_store.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "kernels/elementwise.h"
@@ -11,7 +12,7 @@ namespace ds {
 namespace {
 
 constexpr int64_t kBufferAlignment = 64;  // bytes
-constexpr int64_t kChunk = 1 << 16;       // elements that pass through fp32 on their way into a 16-bit copy
+constexpr int64_t kChunk = 1 << 20;       // elements that pass through fp32 on their way into a 16-bit copy, or to a GPU
 constexpr int kTiers = 3;
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
@@ -40,18 +41,19 @@ StateSource InitialState(uint64_t seed, const KernelContext& context) {
   };
 }
 
-ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan)
-    : layout_(layout), compute_(plan.options.compute), rank_(plan.options.rank) {
+ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu)
+    : layout_(layout), compute_(plan.options.compute), rank_(plan.options.rank), gpu_(gpu) {
   int64_t sizes[kTiers] = {};
   std::vector<int64_t> offsets(plan.buffers.size(), -1);
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     const Buffer& buffer = plan.buffers[b];
     if (buffer.kind != BufferKind::resident || buffer.alias_of >= 0) continue;
-    if (buffer.tier == Tier::file) throw RuntimeError("buffer " + buffer.name + ": the CPU backend has no file tier");
+    if (buffer.tier == Tier::file) throw RuntimeError("buffer " + buffer.name + ": there is no file tier");
     offsets[b] = sizes[static_cast<int>(buffer.tier)];
     sizes[static_cast<int>(buffer.tier)] += AlignUp(buffer.bytes);
   }
-  for (int tier = 0; tier < kTiers; ++tier) memory_[tier] = HostMemory(sizes[tier]);
+  for (int tier = 0; tier < kTiers; ++tier)
+    memory_[tier] = Memory(sizes[tier], static_cast<Tier>(tier) == Tier::device ? gpu : nullptr);
 
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     const Buffer& buffer = plan.buffers[b];
@@ -64,14 +66,15 @@ ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan)
       const Buffer& target = plan.buffers[buffer.alias_of];
       const Tensor bytes = memory_[static_cast<int>(target.tier)].Bytes(offsets[buffer.alias_of], target.bytes);
       entry.buffer.whole = target.whole;
-      entry.data = Tensor(bytes.data, DType::f32, Shape{target.whole ? unit_numel : unit_numel / layout.ranks});
+      entry.data =
+          Tensor(bytes.data, DType::f32, Shape{target.whole ? unit_numel : unit_numel / layout.ranks}, bytes.device);
     } else {
       const int64_t numel = buffer.whole ? unit_numel : unit_numel / layout.ranks;
       if (numel * static_cast<int64_t>(SizeOf(dtype)) != buffer.bytes)
         throw RuntimeError("buffer " + buffer.name + ": " + std::to_string(buffer.bytes) + " bytes for " +
                            std::to_string(numel) + " elements of " + NameOf(dtype));
       const Tensor bytes = memory_[static_cast<int>(buffer.tier)].Bytes(offsets[b], buffer.bytes);
-      entry.data = Tensor(bytes.data, dtype, Shape{numel});
+      entry.data = Tensor(bytes.data, dtype, Shape{numel}, bytes.device);
     }
     entries_.push_back(entry);
   }
@@ -103,11 +106,13 @@ void ParamStore::FillTensor(int unit_index, StateKind state, const UnitTensor& t
   const StateKind wanted = state == StateKind::working ? StateKind::master : state;
   const std::vector<ShardRange> ranges =
       tensor.whole ? std::vector{ShardRange{0, 0, unit.numel}} : layout_.ShardRanges(unit_index, rank_);
+  const bool direct = tensor.data.dtype == DType::f32 && tensor.data.device.kind == DeviceKind::cpu;
   std::vector<float> chunk;
+  std::vector<std::byte> rounded;  // the same in the tensor's dtype, on its way to a GPU
   for (const ShardRange& range : ranges) {
     for (const ParamRun& run : ParamRuns(unit, range.unit_begin, range.count)) {
       const ParamSpec& spec = unit.params[run.param].spec;
-      if (tensor.data.dtype == DType::f32) {
+      if (direct) {
         source(spec, wanted, run.begin, tensor.Part(range, run.unit_begin, run.count));
         continue;
       }
@@ -116,7 +121,15 @@ void ParamStore::FillTensor(int unit_index, StateKind state, const UnitTensor& t
         chunk.resize(static_cast<size_t>(count));
         const Tensor values = Tensor::Of(chunk.data(), Shape{count});
         source(spec, wanted, run.begin + done, values);
-        Cast(KernelContext(), values, tensor.Part(range, run.unit_begin + done, count));
+        const Tensor part = tensor.Part(range, run.unit_begin + done, count);
+        if (part.device.kind == DeviceKind::cpu) {
+          Cast(KernelContext(), values, part);
+          continue;
+        }
+        rounded.resize(static_cast<size_t>(part.bytes()));
+        const Tensor staged(rounded.data(), part.dtype, part.shape);
+        Cast(KernelContext(), values, staged);
+        CopyNow(gpu_, staged, part);
       }
     }
   }

@@ -9,7 +9,7 @@
 
 #include "kernels/context.h"
 #include "runtime/plan/plan.h"
-#include "runtime/state/host_memory.h"
+#include "runtime/state/memory.h"
 #include "runtime/state/unit_tensor.h"
 
 namespace ds {
@@ -19,10 +19,10 @@ struct StateRun {
   const ParamSpec* param = nullptr;
   StateKind state = StateKind::master;
   int64_t begin = 0;  ///< first element, in the parameter
-  Tensor data;        ///< f32, one-dimensional
+  Tensor data;        ///< f32, one-dimensional; on the device of its tier
 };
 
-/// Fills `out` (f32) with elements [begin, begin + out.numel()) of a parameter's master, moment1 or moment2.
+/// Fills `out` (f32, of the host) with elements [begin, begin + out.numel()) of a parameter's master, moment1 or moment2.
 using StateSource = std::function<void(const ParamSpec& param, StateKind state, int64_t begin, Tensor out)>;
 
 /// Weights at the start: a normal distribution by the parameter's name, ones or zeros; moments are zero.
@@ -30,8 +30,9 @@ StateSource InitialState(uint64_t seed, const KernelContext& context = {});
 
 class ParamStore {
  public:
-  /// Allocates the resident buffers of `plan`. `layout` outlives the store.
-  ParamStore(const ModelLayout& layout, const Plan& plan);
+  /// Allocates the resident buffers of `plan`, those of the device tier on `gpu` (null: on the host). `layout` and `gpu`
+  /// outlive the store.
+  ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu = nullptr);
 
   /// The memory of a resident buffer of this plan or of another plan of the same rank, stage and layout. Throws
   /// RuntimeError naming the buffer when the store has none such.
@@ -45,6 +46,7 @@ class ParamStore {
   /// Master and moments of this rank's shard, whatever the stage: over all ranks every element once.
   std::vector<StateRun> Owned() const;
 
+  Gpu* gpu() const { return gpu_; }  ///< of the device tier; null: the host
   int64_t resident_bytes(Tier tier) const { return memory_[static_cast<int>(tier)].bytes(); }
 
  private:
@@ -57,7 +59,8 @@ class ParamStore {
   const ModelLayout& layout_;
   DType compute_;
   int rank_;
-  HostMemory memory_[3];
+  Gpu* gpu_;
+  Memory memory_[3];
   std::vector<Entry> entries_;
 };
 

@@ -4,7 +4,7 @@
 // A refused step changed nothing that lasts, so it can be run again: same samples, dropout and order of collectives,
 // hence the same bits, this time watched.
 
-#include "kernels/finite.h"
+#include "runtime/state/finite_check.h"
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"
 #include "runtime/train/trainer.h"
@@ -85,11 +85,11 @@ void Trainer::TellOverflow(int64_t step, double scale) {
 
 Trainer::Diagnosis Trainer::Diagnose(const StepInputs& refused, const StepSums& sums) {
   environment_.reporter->OnState("diagnosing");
-  Watch watch(layout_, plan_);
+  Watch watch(layout_, plan_, environment_.gpu);
   StepInputs inputs = refused;
   inputs.watch = &watch;
   inputs.trace = false;
-  inputs.decide = [](const StepSums&) { return false; };
+  inputs.decide = nullptr;
   const StepSums again = executor_->Run(inputs).sums;
 
   const NonFinite mine = watch.First();
@@ -172,8 +172,9 @@ void Trainer::EventOf(int rank, const std::string& kind, const std::string& mess
 }
 
 void Trainer::CheckStateIsFinite() const {
+  const FiniteCheck check(environment_.gpu);
   for (const StateRun& run : store_->Owned()) {
-    const int64_t at = FirstNonFinite(KernelContext{environment_.threads}, run.data);
+    const int64_t at = check.First(KernelContext{environment_.threads}, run.data);
     if (at < 0) continue;
     throw NumericalError("not_finite", "checkpoint of step " + std::to_string(state_.step) + ": the " +
                                            NameOf(run.state) + " of parameter " + run.param->name +

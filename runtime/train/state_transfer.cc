@@ -7,7 +7,8 @@ namespace ds {
 std::vector<StateSlice> SlicesOf(const ParamStore& store) {
   std::vector<StateSlice> slices;
   for (const StateRun& run : store.Owned())
-    slices.push_back(StateSlice{run.param->name, run.state, ExportedShape(*run.param), run.begin, run.data});
+    slices.push_back(
+        StateSlice{run.param->name, run.state, ExportedShape(*run.param), run.begin, run.data, store.gpu()});
   return slices;
 }
 

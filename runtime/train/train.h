@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/gpu.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/job/job_spec.h"
 
@@ -58,7 +59,10 @@ struct TrainEnvironment {
   std::string run_directory;  ///< OUTPUT/NAME/RUN-ID; checkpoints go below it
   std::string resume;         ///< a checkpoint's folder, already chosen and verified; empty: start anew
   int64_t attempt = 1;
-  CommunicatorFactory communicators;
+  CommunicatorFactory communicators;         ///< of host memory
+  Gpu* gpu = nullptr;                        ///< to train on, of the calling thread; null: the CPU
+  int64_t gpu_idle_bytes = 0;                ///< of its memory that others use: before this process opened it
+  CommunicatorFactory device_communicators;  ///< of the GPU's memory; empty without a GPU, or for a single rank
   Reporter* reporter = nullptr;
   /// Called with the samples of this rank before each step (its number), for those who record what was trained on;
   /// may be empty.

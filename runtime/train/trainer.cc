@@ -102,6 +102,10 @@ StepRecord Trainer::Step(Clock::time_point begin) {
   inputs.stop = environment_.reporter->StopRequested();
   inputs.checkpoint_failed = background_ && background_->failed();
   inputs.decide = [this](const StepSums& sums) { return Decide(sums); };
+  inputs.clip = spec_.gradient_clipping;
+  const Rates rates = schedule_.At(state_.optimizer_steps);
+  lr_ = rates.lr;
+  optimizer_->BeginStep(rates, state_.optimizer_steps);
   const Clock::time_point reading = Clock::now();
   inputs.micro_batches = train_data_.Read(state_.samples);
   if (environment_.on_batch) environment_.on_batch(state_.step + 1, inputs.micro_batches);
@@ -126,10 +130,8 @@ StepRecord Trainer::Step(Clock::time_point begin) {
   return record;
 }
 
-// Called in the middle of the step, by every rank with the same sums.
-bool Trainer::Decide(const StepSums& sums) {
-  const Rates rates = schedule_.At(state_.optimizer_steps);
-  lr_ = rates.lr;
+// Called by every rank with the same sums: in the middle of the step on the CPU, after it on a GPU.
+std::optional<double> Trainer::Decide(const StepSums& sums) {
   const double scale = loss_scale_.scale();
   grad_norm_ = std::sqrt(sums.squares) / scale;
   const bool finite = std::isfinite(sums.squares);
@@ -137,9 +139,8 @@ bool Trainer::Decide(const StepSums& sums) {
   const bool overflow = !finite && loss_scale_.enabled() && std::isfinite(sums.loss);
   refusal_ = overflow ? Refusal::overflow : finite && std::isfinite(sums.loss) ? Refusal::none : Refusal::not_finite;
   if (refusal_ != Refusal::not_finite) scale_change_ = loss_scale_.Update(overflow);
-  if (refusal_ != Refusal::none) return false;
-  optimizer_->BeginStep(rates, state_.optimizer_steps, ClipCoefficient(grad_norm_, spec_.gradient_clipping) / scale);
-  return true;
+  if (refusal_ != Refusal::none) return std::nullopt;
+  return ClipCoefficient(grad_norm_, spec_.gradient_clipping) / scale;
 }
 
 void Trainer::EndStep(const StepOutcome& outcome) {
@@ -183,15 +184,22 @@ void Trainer::Record(StepRecord& record, const StepOutcome& outcome, double step
 }
 
 // On a CPU both tiers are the process's memory: what the copy for checkpoints took of it is known, the rest is the
-// device's.
-Footprint Trainer::MeasuredPeaks() const {
+// device's. A GPU's is all that is in use of it, less what was before this process came.
+Footprint Trainer::MeasuredPeaks() {
   Footprint peaks;
+  if (Gpu* gpu = environment_.gpu) {
+    const Gpu::MemoryInfo memory = gpu->Memory();
+    gpu_peak_ = std::max(gpu_peak_, memory.total - memory.free);
+    peaks.device_peak = std::max<int64_t>(0, gpu_peak_ - environment_.gpu_idle_bytes);
+    peaks.host_peak = peak_memory_.Bytes();
+    return peaks;
+  }
   peaks.host_peak = plan_.price.snapshot_bytes;
   peaks.device_peak = std::max<int64_t>(0, peak_memory_.Bytes() - peaks.host_peak);
   return peaks;
 }
 
-Footprint Trainer::Measured() const {
+Footprint Trainer::Measured() {
   Footprint measured = MeasuredPeaks();
   measured.step_ms = Median(step_ms_);
   measured.bytes_moved = bytes_moved_;

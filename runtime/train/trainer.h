@@ -37,12 +37,12 @@ class Trainer {
   // trainer.cc
   using Clock = std::chrono::steady_clock;
   StepRecord Step(Clock::time_point begin);
-  bool Decide(const StepSums& sums);
+  std::optional<double> Decide(const StepSums& sums);
   void EndStep(const StepOutcome& outcome);
   StepInputs Inputs(bool training) const;
   void Record(StepRecord& record, const StepOutcome& outcome, double step_seconds, double data_seconds);
-  Footprint MeasuredPeaks() const;
-  Footprint Measured() const;
+  Footprint MeasuredPeaks();
+  Footprint Measured();
   bool IsLastStep() const { return state_.step >= spec_.training.steps; }
 
   // validation.cc
@@ -93,6 +93,7 @@ class Trainer {
   PeakMemory peak_memory_;
   std::unique_ptr<ParamStore> store_;
   std::unique_ptr<Arena> arena_;
+  Memory workspace_;  // of a GPU's kernels
   std::vector<std::unique_ptr<Segment>> segments_;
   std::unique_ptr<Optimizer> optimizer_;
   Schedule schedule_;
@@ -106,6 +107,7 @@ class Trainer {
   Refusal refusal_ = Refusal::none;
   ScaleChange scale_change_ = ScaleChange::none;
   // Of the run so far:
+  int64_t gpu_peak_ = 0;  // bytes of the device in use, whoever uses them
   std::vector<double> step_ms_, tokens_per_second_, overhead_ms_;
   std::map<std::string, int64_t> bytes_moved_;
   std::string last_checkpoint_;

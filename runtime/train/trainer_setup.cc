@@ -46,19 +46,23 @@ void Trainer::CheckSameData() {
 
 void Trainer::MakePlans() {
   layout_ = LayoutOf(spec_, environment_.size);
-  PlanOptions options = PlanOptionsOf(spec_, environment_.rank, environment_.size);
+  Gpu* const gpu = environment_.gpu;
+  PlanOptions options = PlanOptionsOf(spec_, environment_.rank, environment_.size,
+                                      gpu ? gpu->device().kind : DeviceKind::cpu);
   plan_ = BuildPlan(layout_, options);
-  CheckFits(spec_, layout_, plan_, AvailableMemory());
+  CheckFits(spec_, layout_, plan_, gpu ? gpu->Memory().free : AvailableMemory());
   options.training = false;
   forward_plan_ = BuildPlan(layout_, options);
 }
 
 void Trainer::Allocate() {
   peak_memory_ = PeakMemory();
-  store_ = std::make_unique<ParamStore>(layout_, plan_);
-  arena_ = std::make_unique<Arena>(std::vector<const Plan*>{&plan_, &forward_plan_});
+  Gpu* const gpu = environment_.gpu;
+  store_ = std::make_unique<ParamStore>(layout_, plan_, gpu);
+  arena_ = std::make_unique<Arena>(std::vector<const Plan*>{&plan_, &forward_plan_}, gpu);
+  workspace_ = Memory(plan_.price.workspace_bytes, gpu);
   const MicroBatchShape shape{spec_.batch.micro_batch_size, spec_.data.sequence_length};
-  const SegmentOptions options{spec_.model, plan_.options.compute, shape};
+  const SegmentOptions options{spec_.model, plan_.options.compute, shape, gpu ? gpu->device() : Device{}};
   for (const SegmentSpec& segment : layout_.segments) segments_.push_back(MakeSegment(segment, options));
   if (plan_.options.snapshot)
     background_ = std::make_unique<BackgroundCheckpoints>(
@@ -68,8 +72,9 @@ void Trainer::Allocate() {
   optimizer_ = std::make_unique<Optimizer>(spec_.optimizer, layout_, environment_.rank);
 
   auto executor = [&](const Plan& plan) {
-    const BindContext context{layout_, plan, *store_, *arena_, shape, spec_.model.hidden};
-    return std::make_unique<Executor>(context, segments_, optimizer_.get(), communicators_, environment_.attempt);
+    const BindContext bind{layout_, plan, *store_, *arena_, shape, spec_.model.hidden};
+    return MakeExecutor({bind, segments_, optimizer_.get(), communicators_, environment_.attempt, gpu,
+                         gpu ? workspace_.Bytes(0, workspace_.bytes()) : Tensor()});
   };
   executor_ = executor(plan_);
   forward_executor_ = executor(forward_plan_);

@@ -156,6 +156,16 @@ RunOutcome Run(JobSpec spec, const RunOptions& options) {
         std::unique_ptr<Communicator> made = world.Make(rank, stream);
         return options.decorate ? options.decorate(stream, std::move(made)) : std::move(made);
       };
+      std::unique_ptr<Gpu> gpu = options.gpu ? options.gpu(rank) : nullptr;
+      environment.gpu = gpu.get();
+      if (gpu && options.ranks > 1) {
+        if (options.gpu_communicators)
+          environment.device_communicators = options.gpu_communicators(rank);
+        else
+          environment.device_communicators = [&, rank](const std::string& stream) {
+            return world.Make(rank, "gpu " + stream);
+          };
+      }
       try {
         results[rank] = Train(own, environment);
       } catch (const CommunicatorAborted&) {

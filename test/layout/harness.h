@@ -34,6 +34,8 @@ struct RunOptions {
   std::string directory = {};  ///< of the run; empty: one of its own
   int64_t stop_after = -1;     ///< the last rank is asked to stop after this step
   Decorate decorate = {};
+  std::function<std::unique_ptr<Gpu>(int rank)> gpu = {};  ///< empty: ranks compute on the CPU
+  std::function<CommunicatorFactory(int rank)> gpu_communicators = {};  ///< empty: those of threads
   OnStep on_step = {};
   OnState on_state = {};
   std::function<void(int rank, JobSpec& spec)> adjust = {};  ///< what is another on this rank

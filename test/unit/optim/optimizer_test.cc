@@ -53,6 +53,7 @@ OptimizerConfig Config(OptimizerKind kind) {
 }
 
 TEST_CASE("stepping shards gives the bits of stepping the whole") {
+  constexpr float kHalf = 0.5f;
   for (OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::lion,
                              OptimizerKind::adagrad, OptimizerKind::rmsprop}) {
     const ModelLayout layout = OneUnit(3);
@@ -61,8 +62,8 @@ TEST_CASE("stepping shards gives the bits of stepping the whole") {
     const State initial = whole;
     Optimizer optimizer(Config(kind), layout, 0);
     for (int64_t step = 0; step < 3; ++step) {
-      optimizer.BeginStep(Rates{0.01, {}, {}}, step, 0.5);
-      optimizer.StepUnit({}, 0, true, whole.View(true));
+      optimizer.BeginStep(Rates{0.01, {}, {}}, step);
+      optimizer.StepUnit({}, {&kHalf}, 0, true, whole.View(true));
     }
     CHECK(whole.master != initial.master);
 
@@ -76,8 +77,8 @@ TEST_CASE("stepping shards gives the bits of stepping the whole") {
       }
       Optimizer own(Config(kind), layout, rank);
       for (int64_t step = 0; step < 3; ++step) {
-        own.BeginStep(Rates{0.01, {}, {}}, step, 0.5);
-        own.StepUnit({}, 0, false, shard.View(false));
+        own.BeginStep(Rates{0.01, {}, {}}, step);
+        own.StepUnit({}, {&kHalf}, 0, false, shard.View(false));
       }
       for (const ShardRange& range : ranges) {
         const size_t bytes = static_cast<size_t>(range.count) * sizeof(float);
@@ -96,8 +97,8 @@ TEST_CASE("weight decay touches the parameters that decay and no others") {
     for (float& value : state.master) value = 1.0f;
     OptimizerConfig config = Config(kind);
     Optimizer optimizer(config, layout, 0);
-    optimizer.BeginStep(Rates{0.01, {}, {}}, 0, 1.0);
-    optimizer.StepUnit({}, 0, true, state.View(true));
+    optimizer.BeginStep(Rates{0.01, {}, {}}, 0);
+    optimizer.StepUnit({}, {}, 0, true, state.View(true));
     for (const FlatParam& param : layout.units[0].params) {
       CAPTURE(static_cast<int>(kind), param.spec.name);
       for (int64_t i = 0; i < param.numel(); ++i) {

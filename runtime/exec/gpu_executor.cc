@@ -1,0 +1,368 @@
+#include "runtime/exec/gpu_executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
+#include "runtime/base/error.h"
+#include "runtime/base/failpoint.h"
+#include "runtime/exec/action_names.h"
+#include "runtime/exec/step_facts.h"
+#include "runtime/plan/planner.h"
+
+namespace ds {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr StreamKind kStreams[] = {StreamKind::compute, StreamKind::gather, StreamKind::reduce};
+constexpr int64_t kAlignment = 256;  // bytes
+
+int Index(StreamKind stream) { return static_cast<int>(stream); }
+int Index(ActionKind kind) { return static_cast<int>(kind); }
+
+double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+/// Cuts tensors off a block, each aligned to kAlignment. Without a block it only counts.
+class Carver {
+ public:
+  explicit Carver(Tensor block = {}) : block_(block) {}
+  Tensor Take(DType dtype, Shape shape) {
+    const int64_t at = used_, bytes = shape.numel() * static_cast<int64_t>(SizeOf(dtype));
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (!block_) return {};
+    return Tensor(block_.Flat(at, bytes).data, dtype, shape, block_.device);
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  const Tensor block_;
+  int64_t used_ = 0;
+};
+
+/// What an executor keeps on the device.
+struct Own {
+  std::vector<Tensor> tokens, targets;
+  Tensor losses, facts, gathered, gradient_scale, skip;
+
+  Own(Carver& carver, const ModelLayout& layout, const Plan& plan, MicroBatchShape shape) {
+    const int64_t width = static_cast<int64_t>(layout.units.size()) + kNormFacts;
+    for (int64_t m = 0; m < plan.options.micro_batches; ++m) {
+      tokens.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
+      targets.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
+    }
+    losses = carver.Take(DType::f64, Shape{plan.options.micro_batches});
+    facts = carver.Take(DType::f64, Shape{width});
+    gathered = carver.Take(DType::f64, Shape{plan.options.ranks * width});
+    gradient_scale = carver.Take(DType::f32, Shape{1});
+    skip = carver.Take(DType::i32, Shape{1});
+  }
+};
+
+}  // namespace
+
+struct GpuExecutor::Step {
+  const StepInputs& inputs;
+  StepOutcome& outcome;
+  Clock::time_point begin;
+  size_t stamps = 0;  ///< taken
+  void *first = nullptr, *compute_done = nullptr, *last = nullptr;
+  std::vector<Mark> exposed;                     ///< the compute stream waited for others
+  std::vector<std::pair<size_t, Mark>> actions;  ///< of a traced step
+};
+
+int64_t GpuExecutor::OwnBytes(const ModelLayout& layout, const Plan& plan, MicroBatchShape shape) {
+  Carver carver;
+  Own(carver, layout, plan, shape);
+  return carver.used();
+}
+
+GpuExecutor::GpuExecutor(const ExecutorContext& context)
+    : layout_(context.bind.layout),
+      plan_(context.bind.plan),
+      shape_(context.bind.shape),
+      segments_(context.segments),
+      optimizer_(context.optimizer),
+      communicators_(context.communicators),
+      attempt_(context.attempt),
+      gpu_(*context.gpu),
+      workspace_(context.workspace),
+      actions_(Bind(context.bind)),
+      done_(context.bind.plan.actions.size()),
+      memory_(OwnBytes(context.bind.layout, context.bind.plan, context.bind.shape), context.gpu) {
+  const Communicator* of_stream[] = {communicators_.sums.get(), communicators_.gather.get(),
+                                     communicators_.reduce.get()};
+  for (StreamKind kind : kStreams) {
+    const Communicator* communicator = of_stream[Index(kind)];
+    streams_[Index(kind)] = communicator ? communicator->stream() : nullptr;
+    if (!streams_[Index(kind)]) {
+      own_streams_[Index(kind)] = GpuStream(gpu_);
+      streams_[Index(kind)] = own_streams_[Index(kind)].get();
+    }
+    finished_[Index(kind)] = GpuEvent(gpu_, false);
+  }
+  for (size_t i = 0; i < actions_.size(); ++i)
+    if (actions_[i].action->signals) done_[i] = GpuEvent(gpu_, false);
+
+  Carver device(memory_.Bytes(0, memory_.bytes()));
+  const Own own(device, layout_, plan_, shape_);
+  tokens_ = own.tokens, targets_ = own.targets;
+  losses_ = own.losses, facts_ = own.facts, gathered_ = own.gathered;
+  gradient_scale_ = own.gradient_scale, skip_ = own.skip;
+
+  auto take_host = [this](Carver& carver) {
+    host_batches_ = carver.Take(DType::i32, Shape{2 * plan_.options.micro_batches, shape_.samples, shape_.tokens});
+    host_losses_ = carver.Take(DType::f64, losses_.shape);
+    host_gathered_ = carver.Take(DType::f64, gathered_.shape);
+    host_skip_ = carver.Take(DType::i32, skip_.shape);
+  };
+  Carver count;
+  take_host(count);
+  Gpu* const gpu = context.gpu;
+  pinned_ = {gpu->AllocateHost(count.used()), [gpu](void* memory) { gpu->FreeHost(memory); }};
+  Carver host(Tensor(pinned_.get(), DType::u8, Shape{count.used()}));
+  take_host(host);
+}
+
+StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
+  StepOutcome outcome;
+  if (inputs.micro_batches.size() != static_cast<size_t>(plan_.options.micro_batches))
+    throw RuntimeError(std::to_string(inputs.micro_batches.size()) + " micro-batches for a plan of " +
+                       std::to_string(plan_.options.micro_batches));
+  SetFailpointScope(plan_.options.rank, attempt_);
+  Step step{inputs, outcome, Clock::now()};
+  size_t index = 0;
+  try {
+    step.first = Stamp(step, StreamKind::compute);
+    UploadBatches(step);
+    // The other streams begin behind what the compute stream has, as they do behind the step before.
+    gpu_.Record(finished_[Index(StreamKind::compute)].get(), StreamOf(StreamKind::compute));
+    for (StreamKind kind : {StreamKind::gather, StreamKind::reduce})
+      gpu_.Wait(StreamOf(kind), finished_[Index(StreamKind::compute)].get());
+    for (; index < actions_.size(); ++index) Enqueue(step, index);
+    index = actions_.size() - 1;  // what fails from here on is named by the last
+    FinishStep(step);
+  } catch (...) {
+    const std::exception_ptr error = Explain(layout_, plan_, inputs.context.step, index);
+    communicators_.Abort("rank " + std::to_string(plan_.options.rank) + " failed in " +
+                         Describe(layout_, plan_, index));
+    std::rethrow_exception(error);
+  }
+  AddTimes(step);
+  return outcome;
+}
+
+void GpuExecutor::UploadBatches(const Step& step) {
+  const int64_t numel = shape_.samples * shape_.tokens;
+  for (size_t m = 0; m < step.inputs.micro_batches.size(); ++m) {
+    const MicroBatch& batch = step.inputs.micro_batches[m];
+    const Tensor parts[] = {batch.tokens, batch.targets}, to[] = {tokens_[m], targets_[m]};
+    for (int i = 0; i < 2; ++i) {
+      const Tensor staged = host_batches_.Flat((static_cast<int64_t>(m) * 2 + i) * numel, numel);
+      std::memcpy(staged.data, parts[i].data, static_cast<size_t>(parts[i].bytes()));
+      CopyTensor(staged, to[i].Flat(), StreamOf(StreamKind::compute));
+    }
+  }
+}
+
+KernelContext GpuExecutor::KernelOn(const Step& step, StreamKind stream) const {
+  KernelContext kernel = step.inputs.context.kernel;
+  kernel.stream = StreamOf(stream);
+  if (stream == StreamKind::compute) {  // one workspace, so one stream
+    kernel.workspace = workspace_.data;
+    kernel.workspace_bytes = workspace_.bytes();
+  }
+  return kernel;
+}
+
+void* GpuExecutor::Stamp(Step& step, StreamKind stream) {
+  if (step.stamps == stamps_.size()) stamps_.emplace_back(gpu_, true);
+  void* const event = stamps_[step.stamps++].get();
+  gpu_.Record(event, StreamOf(stream));
+  return event;
+}
+
+void GpuExecutor::Enqueue(Step& step, size_t index) {
+  BoundAction& bound = actions_[index];
+  const Action& action = *bound.action;
+  const StreamKind stream = action.stream;
+  const KernelContext kernel = KernelOn(step, stream);
+  const std::string failpoint = FailpointsSet() ? FailpointOf(layout_, plan_, step.inputs.context.step, index) : "";
+
+  if (stream == StreamKind::compute && !action.waits.empty()) {
+    Mark wait;
+    wait.begin = Stamp(step, stream);
+    for (int earlier : action.waits) gpu_.Wait(StreamOf(stream), done_[static_cast<size_t>(earlier)].get());
+    wait.end = Stamp(step, stream);
+    step.exposed.push_back(wait);
+  } else {
+    for (int earlier : action.waits) gpu_.Wait(StreamOf(stream), done_[static_cast<size_t>(earlier)].get());
+  }
+  if (!failpoint.empty()) Failpoint(failpoint);
+  if (step.inputs.watch) step.inputs.watch->Before(kernel, bound, static_cast<int>(index));
+  Mark span{};
+  if (step.inputs.trace) {
+    gpu_.BeginRange(Describe(layout_, plan_, index).c_str());
+    span.begin = Stamp(step, stream);
+  }
+  RunAction(step, bound, kernel);
+  if (step.inputs.trace) {
+    span.end = Stamp(step, stream);
+    gpu_.EndRange();
+    step.actions.emplace_back(index, span);
+  }
+  if (!failpoint.empty())
+    if (const auto number = FailpointNumber(failpoint)) Spoil(kernel, &gpu_, layout_, plan_, bound, *number);
+  if (step.inputs.watch) step.inputs.watch->After(kernel, bound, static_cast<int>(index));
+  if (action.signals) gpu_.Record(done_[index].get(), StreamOf(stream));
+}
+
+void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext& kernel) {
+  Timeline& timeline = step.outcome.timeline;
+  switch (bound.action->kind) {
+    case ActionKind::forward:
+    case ActionKind::recompute:
+    case ActionKind::backward_input:
+    case ActionKind::backward_weight:
+      return Compute(step, bound, kernel);
+    case ActionKind::gather:
+      communicators_.gather->AllGather(bound.shard, bound.whole);
+      timeline.bytes[Index(ActionKind::gather)] += bound.shard.bytes() * (plan_.options.ranks - 1);
+      return;
+    case ActionKind::reduce:
+      return Reduce(step, bound, kernel);
+    case ActionKind::release:
+      return;  // the arena's plan gives the memory to others
+    case ActionKind::sum_tied:
+      for (auto& [first, second] : bound.sums) Add(kernel, first, second, first);
+      return;
+    case ActionKind::norm:
+      return Norm(step, bound, kernel);
+    case ActionKind::optimizer_step:
+      return optimizer_->StepUnit(kernel, {gradient_scale_.as<float>(), skip_.as<int32_t>()}, bound.action->unit,
+                                  bound.step_whole, bound.state);
+  }
+  throw RuntimeError("an action is of no known kind");
+}
+
+void GpuExecutor::Compute(Step& step, BoundAction& bound, const KernelContext& kernel) {
+  const Action& action = *bound.action;
+  const Segment& segment = *segments_[action.segment];
+  StepContext context = step.inputs.context;
+  context.kernel = kernel;
+  context.first_sample = step.inputs.micro_batches[action.micro_batch].first_sample;
+  bound.io.tokens = tokens_[action.micro_batch];
+  bound.io.targets = targets_[action.micro_batch];
+  switch (action.kind) {
+    case ActionKind::forward:
+      bound.io.loss_sum = losses_.as<double>() + action.micro_batch;
+      return segment.Forward(context, bound.io);
+    case ActionKind::recompute:
+      return segment.Recompute(context, bound.io);
+    case ActionKind::backward_input:
+      return segment.BackwardInput(context, bound.io);
+    default:
+      break;
+  }
+  for (const Tensor& gap : bound.clear) gpu_.Set(gap.data, 0, gap.bytes(), kernel.stream);
+  segment.BackwardWeight(context, bound.io);
+}
+
+void GpuExecutor::CopyTensor(const Tensor& from, const Tensor& to, void* stream) {
+  gpu_.Copy(from.data, to.data, from.bytes(), stream);
+}
+
+void GpuExecutor::Reduce(Step& step, const BoundAction& bound, const KernelContext& kernel) {
+  const bool accumulate = bound.action->accumulate;
+  if (plan_.options.ranks == 1) {
+    if (accumulate)
+      Add(kernel, bound.shard, bound.whole, bound.shard);
+    else if (bound.shard.data != bound.whole.data)
+      CopyTensor(bound.whole, bound.shard, kernel.stream);
+    return;
+  }
+  const Tensor piece = bound.staging ? bound.staging : bound.shard;
+  communicators_.reduce->ReduceScatter(bound.whole, piece, bound.workspace);
+  if (bound.staging) {
+    if (accumulate)
+      Add(kernel, bound.shard, bound.staging, bound.shard);
+    else
+      CopyTensor(bound.staging, bound.shard, kernel.stream);
+  }
+  if (bound.all) communicators_.reduce->AllGather(bound.shard, bound.all);
+  const int64_t times = bound.all ? 2 : 1;
+  step.outcome.timeline.bytes[Index(ActionKind::reduce)] += times * piece.bytes() * (plan_.options.ranks - 1);
+}
+
+void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext& kernel) {
+  const int64_t units = static_cast<int64_t>(layout_.units.size());
+  gpu_.Set(facts_.data, 0, facts_.bytes(), kernel.stream);
+  for (const UnitGradient& unit : bound.gradients)
+    for (const ShardRange& range : layout_.ShardRanges(unit.unit, plan_.options.rank))
+      AddSumOfSquares(kernel, unit.gradient.Part(range), facts_.Flat(unit.unit, 1));
+  WriteStepFacts(kernel, losses_, NoticesOf(step.inputs), facts_.Flat(units, kNormFacts));
+  if (communicators_.sums) {
+    Mark exchange;
+    exchange.begin = Stamp(step, StreamKind::compute);
+    communicators_.sums->AllGather(facts_, gathered_);
+    exchange.end = Stamp(step, StreamKind::compute);
+    step.exposed.push_back(exchange);
+  } else {
+    CopyTensor(facts_, gathered_, kernel.stream);
+  }
+  const StepRule rule{plan_.options.ranks, units, step.inputs.context.loss_scale, step.inputs.clip,
+                      static_cast<bool>(step.inputs.decide)};
+  DecideStep(kernel, rule, gathered_, gradient_scale_, skip_);
+  CopyTensor(gathered_, host_gathered_, kernel.stream);
+  CopyTensor(skip_, host_skip_, kernel.stream);
+  step.outcome.timeline.bytes[Index(ActionKind::norm)] += facts_.bytes() * (plan_.options.ranks - 1);
+}
+
+/// The end of every stream, what the host is told, and the host's decision, which must be the device's.
+void GpuExecutor::FinishStep(Step& step) {
+  void* const compute = StreamOf(StreamKind::compute);
+  step.compute_done = Stamp(step, StreamKind::compute);
+  for (StreamKind kind : {StreamKind::gather, StreamKind::reduce}) {
+    gpu_.Record(finished_[Index(kind)].get(), StreamOf(kind));
+    gpu_.Wait(compute, finished_[Index(kind)].get());
+  }
+  CopyTensor(losses_, host_losses_, compute);
+  step.last = Stamp(step, StreamKind::compute);
+  while (!gpu_.Done(step.last)) {
+    for (Communicator* communicator :
+         {communicators_.sums.get(), communicators_.gather.get(), communicators_.reduce.get()})
+      if (communicator) communicator->CheckAsync();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+
+  const double* losses = host_losses_.as<double>();
+  step.outcome.local_loss.assign(losses, losses + host_losses_.numel());
+  if (!plan_.options.training) return;
+  const double* gathered = host_gathered_.as<double>();
+  step.outcome.sums = SumRanks({gathered, static_cast<size_t>(host_gathered_.numel())}, layout_.units.size(),
+                               plan_.options.ranks);
+  const bool stepped = step.inputs.decide && step.inputs.decide(step.outcome.sums);
+  step.outcome.stepped = host_skip_.as<int32_t>()[0] == 0;
+  if (step.outcome.stepped != stepped)
+    throw RuntimeError(std::string("the GPU ") + (stepped ? "skipped" : "took") +
+                       " an optimizer step that the host decided otherwise about, from the same numbers: suspect its "
+                       "memory");
+}
+
+void GpuExecutor::AddTimes(Step& step) {
+  Timeline& timeline = step.outcome.timeline;
+  for (const Mark& wait : step.exposed) timeline.exposed_comm_seconds += gpu_.Seconds(wait.begin, wait.end);
+  timeline.compute_seconds = gpu_.Seconds(step.first, step.compute_done) - timeline.exposed_comm_seconds;
+  timeline.exposed_comm_seconds += gpu_.Seconds(step.compute_done, step.last);
+  timeline.total_seconds = Seconds(Clock::now() - step.begin);
+  for (const auto& [index, span] : step.actions) {
+    const double begin = gpu_.Seconds(step.first, span.begin), end = gpu_.Seconds(step.first, span.end);
+    timeline.seconds[Index(actions_[index].action->kind)] += end - begin;
+    timeline.spans.push_back(Span{static_cast<int>(index), begin, end});
+  }
+}
+
+}  // namespace ds

@@ -1,0 +1,71 @@
+// Runs a plan on a GPU: one thread enqueues the actions, in the plan's order, on the stream that each names; events
+// stand for the plan's waits. All ranks so launch their collectives in one order. The host waits once, at the end of
+// the step: whether the optimizer steps, and by what factor, is decided on the device (kernels/step_decision.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/gpu.h"
+#include "runtime/exec/executor.h"
+#include "runtime/state/memory.h"
+
+namespace ds {
+
+class GpuExecutor : public Executor {
+ public:
+  /// context.gpu is not null. Calls come from a thread that has the GPU (Gpu::Use).
+  explicit GpuExecutor(const ExecutorContext& context);
+  StepOutcome Run(const StepInputs& inputs) override;
+
+  /// Device memory, beside the plan's, that an executor of `plan` takes: a micro-batch's tokens and targets, and what
+  /// Norm sums up. Bytes.
+  static int64_t OwnBytes(const ModelLayout& layout, const Plan& plan, MicroBatchShape shape);
+
+ private:
+  struct Step;  // the state of one Run
+  /// Timed events on one stream, behind each other, and what the time between two of them was.
+  struct Mark {
+    void* begin;
+    void* end;
+  };
+
+  void Enqueue(Step& step, size_t index);
+  void RunAction(Step& step, BoundAction& bound, const KernelContext& kernel);
+  void Compute(Step& step, BoundAction& bound, const KernelContext& kernel);
+  void Reduce(Step& step, const BoundAction& bound, const KernelContext& kernel);
+  void Norm(Step& step, const BoundAction& bound, const KernelContext& kernel);
+  void UploadBatches(const Step& step);
+  void FinishStep(Step& step);
+  void AddTimes(Step& step);
+  void CopyTensor(const Tensor& from, const Tensor& to, void* stream);
+  KernelContext KernelOn(const Step& step, StreamKind stream) const;
+  void* StreamOf(StreamKind stream) const { return streams_[static_cast<int>(stream)]; }
+  /// A timed event, recorded on the stream now.
+  void* Stamp(Step& step, StreamKind stream);
+
+  const ModelLayout& layout_;
+  const Plan& plan_;
+  const MicroBatchShape shape_;
+  const std::vector<std::unique_ptr<Segment>>& segments_;
+  const Optimizer* optimizer_;
+  Communicators& communicators_;
+  const int64_t attempt_;
+  Gpu& gpu_;
+  const Tensor workspace_;
+  std::vector<BoundAction> actions_;
+
+  GpuStream own_streams_[3];  // where no communicator has one
+  void* streams_[3] = {};
+  std::vector<GpuEvent> done_;    // of the actions that signal; others are empty
+  std::vector<GpuEvent> stamps_;  // timed; taken anew in every step
+  GpuEvent finished_[3];
+
+  Memory memory_;
+  std::vector<Tensor> tokens_, targets_;  // of a micro-batch, on the device
+  Tensor losses_, facts_, gathered_, gradient_scale_, skip_;
+  std::unique_ptr<void, std::function<void(void*)>> pinned_;  // the host's side of what is copied
+  Tensor host_batches_, host_losses_, host_gathered_, host_skip_;
+};
+
+}  // namespace ds

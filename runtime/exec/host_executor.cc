@@ -1,0 +1,239 @@
+#include "runtime/exec/host_executor.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
+#include "runtime/base/error.h"
+#include "runtime/base/failpoint.h"
+#include "runtime/exec/action_names.h"
+#include "runtime/exec/step_facts.h"
+#include "runtime/plan/planner.h"
+
+namespace ds {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+int Index(StreamKind stream) { return static_cast<int>(stream); }
+int Index(ActionKind kind) { return static_cast<int>(kind); }
+
+}  // namespace
+
+/// Timelines are kept apart by stream while they run, so that threads share nothing but events.
+struct HostExecutor::Step {
+  const StepInputs& inputs;
+  StepOutcome& outcome;
+  Clock::time_point begin;
+  Timeline of_stream[3];
+};
+
+HostExecutor::HostExecutor(const ExecutorContext& context)
+    : layout_(context.bind.layout),
+      plan_(context.bind.plan),
+      segments_(context.segments),
+      optimizer_(context.optimizer),
+      communicators_(context.communicators),
+      attempt_(context.attempt),
+      actions_(Bind(context.bind)),
+      events_(context.bind.plan.actions.size()) {
+  for (size_t i = 0; i < actions_.size(); ++i) of_stream_[Index(actions_[i].action->stream)].push_back(i);
+  for (StreamKind stream : {StreamKind::gather, StreamKind::reduce})
+    if (!of_stream_[Index(stream)].empty()) threads_[Index(stream)] = std::make_unique<StreamThread>();
+}
+
+StepOutcome HostExecutor::Run(const StepInputs& inputs) {
+  StepOutcome outcome;
+  outcome.local_loss.assign(inputs.micro_batches.size(), 0.0);
+  if (inputs.micro_batches.size() != static_cast<size_t>(plan_.options.micro_batches))
+    throw RuntimeError(std::to_string(inputs.micro_batches.size()) + " micro-batches for a plan of " +
+                       std::to_string(plan_.options.micro_batches));
+  events_.Reset();
+  Step step{inputs, outcome, Clock::now(), {}};
+  for (StreamKind stream : {StreamKind::gather, StreamKind::reduce})
+    if (threads_[Index(stream)]) threads_[Index(stream)]->Start([this, &step, stream] { RunStream(step, stream); });
+  RunStream(step, StreamKind::compute);
+
+  const Clock::time_point compute_done = Clock::now();
+  for (auto& thread : threads_)
+    if (thread) thread->Join();
+  failure_.Rethrow();
+
+  const Clock::time_point end = Clock::now();
+  Timeline& total = outcome.timeline;
+  for (Timeline& part : step.of_stream) {
+    for (int kind = 0; kind < kActionKinds; ++kind) {
+      total.seconds[kind] += part.seconds[kind];
+      total.bytes[kind] += part.bytes[kind];
+    }
+    total.compute_seconds += part.compute_seconds;
+    total.exposed_comm_seconds += part.exposed_comm_seconds;
+    total.spans.insert(total.spans.end(), part.spans.begin(), part.spans.end());
+  }
+  total.exposed_comm_seconds += Seconds(end - compute_done);
+  total.total_seconds = Seconds(end - step.begin);
+  return outcome;
+}
+
+void HostExecutor::RunStream(Step& step, StreamKind stream) noexcept {
+  SetFailpointScope(plan_.options.rank, attempt_);
+  Timeline& timeline = step.of_stream[Index(stream)];
+  // The compute stream has the cores.
+  const KernelContext kernel = stream == StreamKind::compute ? step.inputs.context.kernel : KernelContext();
+  for (size_t index : of_stream_[Index(stream)]) {
+    BoundAction& bound = actions_[index];
+    try {
+      const Clock::time_point asked = Clock::now();
+      for (int earlier : bound.action->waits) events_.Wait(static_cast<size_t>(earlier));
+      const Clock::time_point begin = Clock::now();
+      if (stream == StreamKind::compute && !bound.action->waits.empty())
+        timeline.exposed_comm_seconds += Seconds(begin - asked);
+      if (FailpointsSet()) Failpoint(FailpointOf(layout_, plan_, step.inputs.context.step, index));
+      if (step.inputs.watch) step.inputs.watch->Before(kernel, bound, static_cast<int>(index));
+      RunAction(step, bound, index);
+      if (FailpointsSet())
+        if (const auto number = FailpointNumber(FailpointOf(layout_, plan_, step.inputs.context.step, index)))
+          Spoil({}, nullptr, layout_, plan_, bound, *number);
+      if (step.inputs.watch) step.inputs.watch->After(kernel, bound, static_cast<int>(index));
+      const Clock::time_point end = Clock::now();
+      timeline.seconds[Index(bound.action->kind)] += Seconds(end - begin);
+      // Norm tells its collective apart from its sums by itself.
+      if (stream == StreamKind::compute && bound.action->kind != ActionKind::norm)
+        timeline.compute_seconds += Seconds(end - begin);
+      if (step.inputs.trace)
+        timeline.spans.push_back(Span{static_cast<int>(index), Seconds(begin - step.begin), Seconds(end - step.begin)});
+    } catch (const StreamCancelled&) {
+      return;
+    } catch (...) {
+      if (failure_.Set(Explain(layout_, plan_, step.inputs.context.step, index))) {
+        events_.Cancel();
+        communicators_.Abort("rank " + std::to_string(plan_.options.rank) + " failed in " +
+                             Describe(layout_, plan_, index));
+      }
+      return;
+    }
+    if (!bound.action->signals) continue;
+    // The stream that wakes may take this core at once: that is its time, not the executor's.
+    const Clock::time_point woken = Clock::now();
+    events_.Signal(index);
+    if (stream == StreamKind::compute) timeline.exposed_comm_seconds += Seconds(Clock::now() - woken);
+  }
+}
+
+void HostExecutor::RunAction(Step& step, BoundAction& bound, size_t index) {
+  const KernelContext& kernel = step.inputs.context.kernel;
+  switch (bound.action->kind) {
+    case ActionKind::forward:
+    case ActionKind::recompute:
+    case ActionKind::backward_input:
+    case ActionKind::backward_weight:
+      return Compute(step, bound);
+    case ActionKind::gather:
+      return Gather(step, bound);
+    case ActionKind::reduce:
+      return Reduce(step, bound);
+    case ActionKind::release:
+      return;  // the arena's plan gives the memory to others
+    case ActionKind::sum_tied:
+      for (auto& [first, second] : bound.sums) Add(kernel, first, second, first);
+      return;
+    case ActionKind::norm:
+      return Norm(step, bound);
+    case ActionKind::optimizer_step:
+      if (step.outcome.stepped)
+        optimizer_->StepUnit(kernel, {&gradient_scale_}, bound.action->unit, bound.step_whole, bound.state);
+      return;
+  }
+  throw RuntimeError("action " + std::to_string(index) + " is of no known kind");
+}
+
+void HostExecutor::Compute(Step& step, BoundAction& bound) {
+  const Action& action = *bound.action;
+  const MicroBatch& micro_batch = step.inputs.micro_batches[action.micro_batch];
+  const Segment& segment = *segments_[action.segment];
+  StepContext context = step.inputs.context;
+  context.first_sample = micro_batch.first_sample;
+  bound.io.tokens = micro_batch.tokens;
+  bound.io.targets = micro_batch.targets;
+  switch (action.kind) {
+    case ActionKind::forward:
+      bound.io.loss_sum = &step.outcome.local_loss[action.micro_batch];
+      segment.Forward(context, bound.io);
+      return;
+    case ActionKind::recompute:
+      return segment.Recompute(context, bound.io);
+    case ActionKind::backward_input:
+      return segment.BackwardInput(context, bound.io);
+    default:
+      break;
+  }
+  for (const Tensor& gap : bound.clear) std::memset(gap.data, 0, static_cast<size_t>(gap.bytes()));
+  segment.BackwardWeight(context, bound.io);
+}
+
+void HostExecutor::Gather(Step& step, const BoundAction& bound) {
+  communicators_.gather->AllGather(bound.shard, bound.whole);
+  const int64_t others = plan_.options.ranks - 1;
+  step.of_stream[Index(StreamKind::gather)].bytes[Index(ActionKind::gather)] += bound.shard.bytes() * others;
+}
+
+void HostExecutor::Reduce(Step& step, const BoundAction& bound) {
+  const KernelContext single;  // the compute stream has the cores
+  const bool accumulate = bound.action->accumulate;
+  if (plan_.options.ranks == 1) {
+    if (accumulate)
+      Add(single, bound.shard, bound.whole, bound.shard);
+    else if (bound.shard.data != bound.whole.data)
+      std::memcpy(bound.shard.data, bound.whole.data, static_cast<size_t>(bound.whole.bytes()));
+    return;
+  }
+  const Tensor piece = bound.staging ? bound.staging : bound.shard;
+  communicators_.reduce->ReduceScatter(bound.whole, piece, bound.workspace);
+  if (bound.staging) {
+    if (accumulate)
+      Add(single, bound.shard, bound.staging, bound.shard);
+    else
+      std::memcpy(bound.shard.data, bound.staging.data, static_cast<size_t>(bound.staging.bytes()));
+  }
+  if (bound.all) communicators_.reduce->AllGather(bound.shard, bound.all);
+  const int64_t times = bound.all ? 2 : 1;
+  step.of_stream[Index(StreamKind::reduce)].bytes[Index(ActionKind::reduce)] +=
+      times * piece.bytes() * (plan_.options.ranks - 1);
+}
+
+// One small all-gather carries all that the ranks must agree on.
+void HostExecutor::Norm(Step& step, const BoundAction& bound) {
+  Timeline& timeline = step.of_stream[Index(StreamKind::compute)];
+  const Clock::time_point begin = Clock::now();
+  const size_t units = layout_.units.size(), width = units + kNormFacts,
+               ranks = static_cast<size_t>(plan_.options.ranks);
+  norm_send_.assign(width, 0.0);
+  norm_receive_.assign(width * ranks, 0.0);
+  for (const UnitGradient& unit : bound.gradients)
+    for (const ShardRange& range : layout_.ShardRanges(unit.unit, plan_.options.rank))
+      norm_send_[unit.unit] += SumOfSquares(step.inputs.context.kernel, unit.gradient.Part(range));
+  std::vector<double>& losses = step.outcome.local_loss;
+  WriteStepFacts({}, Tensor::Of(losses.data(), Shape{static_cast<int64_t>(losses.size())}), NoticesOf(step.inputs),
+                 Tensor::Of(&norm_send_[units], Shape{kNormFacts}));
+
+  const Clock::time_point sent = Clock::now();
+  communicators_.control->AllGather(Tensor::Of(norm_send_.data(), Shape{static_cast<int64_t>(width)}),
+                                    Tensor::Of(norm_receive_.data(), Shape{static_cast<int64_t>(width * ranks)}));
+  const Clock::time_point received = Clock::now();
+
+  step.outcome.sums = SumRanks(norm_receive_, units, plan_.options.ranks);
+  const std::optional<double> gradient_scale =
+      step.inputs.decide ? step.inputs.decide(step.outcome.sums) : std::nullopt;
+  step.outcome.stepped = gradient_scale.has_value();
+  gradient_scale_ = static_cast<float>(gradient_scale.value_or(0));
+
+  timeline.exposed_comm_seconds += Seconds(received - sent);
+  timeline.compute_seconds += Seconds(sent - begin) + Seconds(Clock::now() - received);
+  timeline.bytes[Index(ActionKind::norm)] += static_cast<int64_t>(width * sizeof(double)) * (plan_.options.ranks - 1);
+}
+
+}  // namespace ds

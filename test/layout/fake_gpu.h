@@ -1,0 +1,15 @@
+// A GPU that is none: its memory is the host's and whatever is enqueued is done at once. GpuExecutor runs on it with the
+// CPU's kernels, so that what it enqueues, and in which order, is tested where there is no GPU.
+#pragma once
+
+#include <memory>
+
+#include "kernels/gpu.h"
+
+namespace ds::layout_test {
+
+/// Throws std::logic_error on what a real GPU would hang or fail at: waiting for an event that was never recorded,
+/// memory that is not freed, and the like.
+std::unique_ptr<Gpu> MakeFakeGpu();
+
+}  // namespace ds::layout_test

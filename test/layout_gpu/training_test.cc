@@ -1,0 +1,99 @@
+// Promises, on real GPUs: a run repeated is bit-equal; ZeRO 0-3 are bit-equal over 20 steps; a GPU follows the CPU.
+#include <cmath>
+
+#include "test/catch.h"
+#include "test/layout_gpu/gpu_runs.h"
+
+namespace ds::layout_test {
+namespace {
+
+/// The largest difference of two series of losses.
+double Apart(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
+RunOutcome RunStage(JobSpec spec, int stage, const RunOptions& options) {
+  spec.zero.stage = stage;
+  const RunOutcome outcome = Run(spec, options);
+  REQUIRE(outcome.error == "");
+  REQUIRE(outcome.losses().size() == 20);
+  return outcome;
+}
+
+TEST_CASE("one GPU follows the CPU, and repeats itself bit for bit") {
+  for (const JobSpec& shape : {TinySpec(), TinyLlama()}) {
+    for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+      CAPTURE(static_cast<int>(precision), static_cast<int>(shape.model.norm));
+      JobSpec spec = shape;
+      spec.precision = precision;
+      const RunOutcome cpu = RunStage(spec, 0, RunOptions{.ranks = 1});
+      const RunOutcome gpu = RunStage(spec, 0, OnGpus(1));
+      // Both compute with the same numbers in another order: rounding of fp32, or of 16 bits (2^-8) over some tens of
+      // operations, which 20 steps of training at most multiply by ten.
+      CHECK(Apart(cpu.losses(), gpu.losses()) < (precision == Precision::fp32 ? 1e-4 : 4e-2));
+      CHECK(gpu.losses().back() < gpu.losses().front() - 0.5);
+      RequireSame(gpu, RunStage(spec, 0, OnGpus(1)));
+    }
+  }
+}
+
+TEST_CASE("stages agree bit for bit on two GPUs, with and without recomputation") {
+  if (!HasGpus(2)) return;
+  JobSpec spec = TinySpec();
+  spec.precision = Precision::bf16;
+  const RunOutcome first = RunStage(spec, 0, OnGpus(2));
+  for (RecomputeMode mode : {RecomputeMode::none, RecomputeMode::full}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      CAPTURE(stage, static_cast<int>(mode));
+      spec.training.recompute = mode;
+      RequireSame(first, RunStage(spec, stage, OnGpus(2)));
+    }
+  }
+}
+
+TEST_CASE("with accumulation all four agree under exact_sharding, on two GPUs") {
+  if (!HasGpus(2)) return;
+  JobSpec spec = TinySpec();
+  spec.precision = Precision::bf16;
+  spec.batch.accumulation = 3;
+  spec.training.exact_sharding = true;
+  const RunOutcome first = RunStage(spec, 0, OnGpus(2));
+  for (int stage = 1; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    RequireSame(first, RunStage(spec, stage, OnGpus(2)));
+  }
+}
+
+TEST_CASE("a run resumed on GPUs goes on bit for bit") {
+  JobSpec spec = TinySpec();
+  spec.precision = Precision::bf16;
+  spec.checkpoint.every = 8;
+  spec.checkpoint.keep = 10;
+  const RunOutcome whole = RunStage(spec, 0, OnGpus(1));
+  RunOptions options = OnGpus(1);
+  options.directory = NewDirectory();
+  options.stop_after = 8;
+  const RunOutcome half = Run(spec, options);
+  REQUIRE(half.error == "");
+  RunOptions rest = OnGpus(1);
+  rest.resume = half.result.checkpoint;
+  const RunOutcome resumed = Run(spec, rest);
+  REQUIRE(resumed.error == "");
+  CHECK(resumed.state == whole.state);
+}
+
+TEST_CASE("a loss that is not finite ends a run on a GPU as it does on the CPU, with the segment named") {
+  JobSpec spec = TinySpec();
+  spec.optimizer.lr = 1e30;
+  const RunOutcome cpu = Run(spec, RunOptions{.ranks = 1}), gpu = Run(spec, OnGpus(1));
+  REQUIRE(cpu.numerical);
+  REQUIRE(gpu.numerical);
+  CHECK(gpu.numerical->first == cpu.numerical->first);
+  CHECK(gpu.error.find("segment") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace ds::layout_test
