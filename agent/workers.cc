@@ -132,6 +132,8 @@ pb::Assignment Workers::AssignmentOf(const Worker& worker) const {
   assignment.set_spec(start.spec());
   assignment.set_attempt(setting_.attempt);
   assignment.set_job_id(setting_.job_id);
+  // CUDA_VISIBLE_DEVICES names the GPUs of this node's workers, in their order.
+  if (worker.place.gpu() >= 0) assignment.set_gpu(worker.place.local_rank());
   return assignment;
 }
 

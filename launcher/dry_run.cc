@@ -77,12 +77,12 @@ int64_t AvailableHere(const Job& job) {
 
 }  // namespace
 
-std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes) {
+std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes, DeviceKind device) {
   std::vector<std::pair<int, std::string>> texts;
   if (job.foreign()) return texts;
   // Every rank is a data-parallel one and has the same role: rank 0 stands for all.
   ModelLayout layout = LayoutOf(job.spec, job.world());
-  Plan plan = BuildPlan(layout, PlanOptionsOf(job.spec, 0, job.world()));
+  Plan plan = BuildPlan(layout, PlanOptionsOf(job.spec, 0, job.world(), device));
   CheckFits(job.spec, layout, plan, available_bytes);
   texts.emplace_back(0, ToText(layout, plan));
   return texts;
@@ -101,8 +101,9 @@ std::string DescribeJob(const Job& job) {
     for (const std::string& note : job.spec.notes) text += "  " + note + "\n";
     text += "\n";
   }
+  const DeviceKind device = DeviceExpected(job);
   text += "Resolved spec\n" + Indented(ToYaml(job.spec)) + "\n";
-  for (const auto& [rank, plan] : PlanRoles(job, AvailableHere(job))) {
+  for (const auto& [rank, plan] : PlanRoles(job, device == DeviceKind::cpu ? AvailableHere(job) : 0, device)) {
     text += "Plan of rank " + std::to_string(rank) + (job.world() > 1 ? " (every rank's but for its number)" : "") +
             "\n" + Indented(plan);
   }

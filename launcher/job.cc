@@ -57,6 +57,17 @@ std::vector<HostSlots> ChooseHosts(const LaunchOptions& options) {
   return ApplyFilters({WithSlots("localhost", gpus > 0 ? gpus : kDefaultCpuWorkers)}, filter);
 }
 
+}  // namespace
+
+DeviceKind DeviceExpected(const Job& job) {
+  const bool here = job.options.hostfile.empty() && !job.options.plan_for;
+  const DeviceChoice device = job.spec.training.device;
+  const bool gpus = device == DeviceChoice::gpu || (device == DeviceChoice::automatic && here && CountGpusHere() > 0);
+  return gpus && !job.foreign() ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+namespace {
+
 /// A program's spec: its name and the keys of job.name and launch.* that --set gives.
 JobSpec SpecOfProgram(const LaunchOptions& options) {
   JobSpec spec;

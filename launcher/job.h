@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/tensor.h"
 #include "launcher/launch_options.h"
 #include "launcher/rank_map.h"
 #include "runtime/job/hostfile.h"
@@ -32,7 +33,11 @@ Job PrepareJob(const LaunchOptions& options);
 
 /// The plan of one rank of each distinct role, as text, by rank. Throws UsageError when a rank's plan needs more than
 /// the spec allows or than `available_bytes` (host memory for one rank; 0: unknown). Empty for a program.
-std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes);
+std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes, DeviceKind device);
+
+/// What the ranks will compute on, as far as it is known before the nodes are: GPUs where training.device says so, or
+/// where the job runs on this machine and it has some.
+DeviceKind DeviceExpected(const Job& job);
 
 /// What --dry-run prints.
 std::string DescribeJob(const Job& job);

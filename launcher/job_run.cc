@@ -102,7 +102,7 @@ class Run {
   explicit Run(const Job& job)
       : job_(job),
         agents_(AgentOptions(job)),
-        plans_(PlanRoles(job, 0)),
+        plans_(PlanRoles(job, 0, DeviceExpected(job))),
         directory_(MakeRunDirectory(job)),
         monitor_(SettingsOf(job, agents_.SeesAgentsEnd()), HostNames(job), MonitorRanks(job)),
         screen_(MakeScreen(ScreenJobOf(job, directory_))) {}
@@ -128,7 +128,7 @@ class Run {
       directory_.Write("job.yaml", ToYaml(job_.spec));
       KeepTokenizer();
     }
-    for (const auto& [rank, plan] : plans_) directory_.Write("plan/rank-" + std::to_string(rank) + ".txt", plan);
+    WritePlans();
     directory_.CreateLogs(job_.world());
     directory_.Write(kTokenFile, token_);
     for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
@@ -152,7 +152,7 @@ class Run {
     if (trouble) return Stop(*trouble);
     Guarded([&] { WriteReports(); });
     bool checkpoints = !job_.foreign() && job_.spec.checkpoint.every >= 0;
-    std::vector<PreflightTrouble> troubles = CheckNodes(job_.hosts, agents_.facts(), checkpoints);
+    std::vector<PreflightTrouble> troubles = CheckNodes(job_.hosts, agents_.facts(), {checkpoints, !job_.foreign(), job_.spec.training.device});
     for (const PreflightTrouble& found : troubles) {
       Record("preflight", found.host, -1, found.message);
     }
@@ -176,14 +176,24 @@ class Run {
     for (size_t i = 0; i < job_.hosts.size(); ++i) {
       workers[agents_.facts()[i].boot_id()] += static_cast<int>(job_.hosts[i].slots.size());
     }
+    // The nodes are of one kind (CheckNodes): what the first has, all have.
+    const bool gpus =
+        !job_.foreign() && job_.spec.training.device != DeviceChoice::cpu && agents_.facts()[0].gpus_size() > 0;
     int64_t least = INT64_MAX;
-    for (const pb::NodeFacts& facts : agents_.facts())
-      least = std::min(least, facts.memory() / workers[facts.boot_id()]);
-    try {
-      PlanRoles(job_, least);
-    } catch (const UsageError& error) {
-      Stop({"preflight", "", -1, 0, static_cast<int>(ExitCode::usage), error.what()});
+    for (const pb::NodeFacts& facts : agents_.facts()) {
+      if (!gpus) least = std::min(least, facts.memory() / workers[facts.boot_id()]);
+      for (int i = 0; gpus && i < facts.gpus_size(); ++i) least = std::min(least, facts.gpus(i).memory());
     }
+    try {
+      plans_ = PlanRoles(job_, least, gpus ? DeviceKind::cuda : DeviceKind::cpu);
+    } catch (const UsageError& error) {
+      return Stop({"preflight", "", -1, 0, static_cast<int>(ExitCode::usage), error.what()});
+    }
+    if (gpus != (DeviceExpected(job_) == DeviceKind::cuda)) Guarded([&] { WritePlans(); });
+  }
+
+  void WritePlans() {
+    for (const auto& [rank, plan] : plans_) directory_.Write("plan/rank-" + std::to_string(rank) + ".txt", plan);
   }
 
   void Stop(const Cause& cause) {
@@ -342,7 +352,7 @@ class Run {
 
   void FillStart(uint32_t node, const std::string& resume, pb::Start& start) const {
     const NodeShare& share = shares_[node];
-    bool gpus = agents_.facts()[node].gpus_size() > 0;
+    const bool gpus = agents_.facts()[node].gpus_size() > 0 && job_.spec.training.device != DeviceChoice::cpu;
     for (const RankEntry& rank : job_.ranks) {
       if (rank.node != static_cast<int>(node)) continue;
       pb::RankPlace* place = start.add_ranks();

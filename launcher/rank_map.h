@@ -6,6 +6,7 @@
 
 #include "proto/deepshard.pb.h"
 #include "runtime/job/hostfile.h"
+#include "runtime/job/job_spec.h"
 
 namespace ds {
 
@@ -28,12 +29,16 @@ struct NodeShare {
 std::vector<NodeShare> ShareMachines(const std::vector<HostSlots>& hosts,
                                      const std::vector<deepshard::v1::NodeFacts>& facts);
 
-/// What stands against running, one sentence each, naming the node; empty: nothing. `needs_shared_output`: whether
-/// checkpoints will be written.
+/// What stands against running, one sentence each, naming the node; empty: nothing.
 struct PreflightTrouble {
   std::string host, message;
 };
+struct NodeNeeds {
+  bool shared_output = false;    ///< checkpoints will be written
+  bool one_device_kind = false;  ///< all ranks compute together, on GPUs or on CPUs: not so for foreign programs
+  DeviceChoice device = DeviceChoice::automatic;
+};
 std::vector<PreflightTrouble> CheckNodes(const std::vector<HostSlots>& hosts,
-                                         const std::vector<deepshard::v1::NodeFacts>& facts, bool needs_shared_output);
+                                         const std::vector<deepshard::v1::NodeFacts>& facts, const NodeNeeds& needs);
 
 }  // namespace ds

@@ -16,6 +16,8 @@ enum class Activation { gelu, gelu_tanh, swiglu };
 enum class Precision { fp32, bf16, fp16 };
 enum class RecomputeMode { none, attention, full };
 enum class OnNan { stop, skip };
+/// What ranks compute on. automatic: the GPUs where every node has them, else CPUs.
+enum class DeviceChoice { automatic, cpu, gpu };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v };
 
 /// What a model is: one description for GPT-2, LLaMA, Mistral, Qwen2, ...
@@ -111,6 +113,7 @@ struct TrainingConfig {
   bool deterministic = true, exact_sharding = false;
   std::vector<int64_t> profile_steps;
   OnNan on_nan = OnNan::stop;
+  DeviceChoice device = DeviceChoice::automatic;
   bool operator==(const TrainingConfig&) const = default;
 };
 

@@ -359,6 +359,8 @@ std::vector<Key> TrainingKeys() {
           "training.on_nan", DS_FIELD(training.on_nan), kOnNanNames, nullptr,
           "when a loss or gradient is not finite: end the job, or skip the step (20 in a row end it); names step, rank "
           "and segment"),
+      Choice("training.device", DS_FIELD(training.device), kDeviceNames, nullptr,
+             "what ranks compute on; auto: GPUs where the nodes have them, else CPUs"),
   };
 }
 

@@ -18,6 +18,8 @@ inline const Names<ScheduleKind> kScheduleNames = {{"gpipe", ScheduleKind::gpipe
 inline const Names<RecomputeMode> kRecomputeNames = {
     {"none", RecomputeMode::none}, {"attention", RecomputeMode::attention}, {"full", RecomputeMode::full}};
 inline const Names<OnNan> kOnNanNames = {{"stop", OnNan::stop}, {"skip", OnNan::skip}};
+inline const Names<DeviceChoice> kDeviceNames = {
+    {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"gpu", DeviceChoice::gpu}};
 inline const Names<SchedulerKind> kSchedulerNames = {{"LRRangeTest", SchedulerKind::lr_range_test},
                                                      {"OneCycle", SchedulerKind::one_cycle},
                                                      {"WarmupLR", SchedulerKind::warmup_lr},

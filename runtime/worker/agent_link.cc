@@ -71,6 +71,7 @@ WorkerAssignment FromMessage(const pb::Assignment& message) {
   assignment.local_rank = static_cast<int>(message.local_rank());
   assignment.threads = static_cast<int>(message.threads());
   assignment.attempt = message.attempt();
+  if (message.has_gpu()) assignment.gpu = static_cast<int>(message.gpu());
   assignment.interface_address = message.interface_address();
   assignment.run_directory = message.run_directory();
   assignment.resume = message.resume();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/comm/store.h"
@@ -16,6 +17,7 @@ namespace ds {
 struct WorkerAssignment {
   int rank = 0, size = 1, local_rank = 0, threads = 1;
   int64_t attempt = 1;
+  std::optional<int> gpu;  ///< its place in CUDA_VISIBLE_DEVICES; nullopt: a CPU
   std::string interface_address, run_directory, resume;
   std::string spec;  ///< the resolved job spec, YAML
 };

@@ -1,7 +1,11 @@
-// ds-worker: trains one rank. Communicators go over Gloo, with rendezvous through the agent.
+// ds-worker: trains one rank. Communicators go over Gloo, and over NCCL between GPUs, with rendezvous through the
+// agent.
 #include "kernels/cpu_features.h"
+#include "kernels/gpu.h"
 #include "runtime/base/error.h"
+#include "runtime/base/nvml.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/nccl/nccl_communicator.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/train/train.h"
 #include "runtime/worker/worker.h"
@@ -15,6 +19,21 @@ std::chrono::milliseconds CollectiveTimeout(const ds::JobSpec& spec) {
   double progress = spec.launch.progress_seconds;
   if (progress <= 0) return kNever;
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(progress)) + kMargin;
+}
+
+/// The rank's GPU; null: it computes on the CPU.
+std::unique_ptr<ds::Gpu> GpuOf(const ds::WorkerAssignment& assignment) {
+  if (!assignment.gpu) return nullptr;
+  if (!ds::HasGpuCode())
+    throw ds::Error(ds::ExitCode::preflight,
+                    "this node has GPUs, and ds-worker was built without GPU code: build where CMake finds CUDA, NCCL "
+                    "and cuDNN, or set training.device: cpu");
+  try {
+    return ds::OpenGpu(*assignment.gpu);
+  } catch (const std::exception& error) {
+    throw ds::Error(ds::ExitCode::preflight, std::string("the GPU of rank ") + std::to_string(assignment.rank) +
+                                                 " cannot be used: " + error.what());
+  }
 }
 
 ds::TrainResult TrainRank(const ds::WorkerAssignment& assignment, ds::Reporter& reporter, ds::Store& store) {
@@ -35,6 +54,21 @@ ds::TrainResult TrainRank(const ds::WorkerAssignment& assignment, ds::Reporter& 
   environment.reporter = &reporter;
   ds::GlooOptions gloo{assignment.rank, assignment.size, assignment.interface_address, CollectiveTimeout(spec)};
   environment.communicators = assignment.size > 1 ? ds::GlooFactory(gloo, store) : ds::SingleRankFactory();
+  if (assignment.gpu) {
+    const std::vector<ds::GpuFacts> gpus = ds::VisibleGpus();
+    const size_t own = static_cast<size_t>(*assignment.gpu);
+    if (own < gpus.size()) environment.gpu_idle_bytes = gpus[own].memory_used;
+  }
+  const std::unique_ptr<ds::Gpu> gpu = GpuOf(assignment);
+  environment.gpu = gpu.get();
+  if (gpu && assignment.size > 1) {
+    ds::NcclOptions nccl;
+    nccl.rank = assignment.rank;
+    nccl.size = assignment.size;
+    nccl.device = gpu->device().index;
+    nccl.interface_address = assignment.interface_address;
+    environment.device_communicators = ds::NcclFactory(nccl, store);
+  }
   return ds::Train(spec, environment);
 }
 

@@ -101,18 +101,18 @@ TEST_CASE("Agents on one machine share its cores and GPUs") {
   CHECK(shares[2].threads == 8);
   CHECK(shares[1].first_gpu == 2);
   CHECK(shares[2].first_gpu == 0);
-  CHECK(CheckNodes(hosts, facts, true).empty());
+  CHECK(CheckNodes(hosts, facts, {true}).empty());
 
   SECTION("more slots than GPUs") {
     hosts[1].slots = {0, 1, 2};
-    REQUIRE(CheckNodes(hosts, facts, true).size() == 1);
-    CHECK(CheckNodes(hosts, facts, true)[0].host == "127.0.0.2");
+    REQUIRE(CheckNodes(hosts, facts, {true}).size() == 1);
+    CHECK(CheckNodes(hosts, facts, {true})[0].host == "127.0.0.2");
   }
   SECTION("an output folder that is not shared") {
     facts[2].set_token_seen(false);
-    CHECK(CheckNodes(hosts, facts, false).empty());
-    REQUIRE(CheckNodes(hosts, facts, true).size() == 1);
-    CHECK(CheckNodes(hosts, facts, true)[0].host == "far");
+    CHECK(CheckNodes(hosts, facts, {false}).empty());
+    REQUIRE(CheckNodes(hosts, facts, {true}).size() == 1);
+    CHECK(CheckNodes(hosts, facts, {true})[0].host == "far");
   }
   SECTION("cores are never shared to nothing") {
     for (auto& f : facts) f.set_cores(1);

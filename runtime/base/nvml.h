@@ -1,0 +1,24 @@
+// What NVIDIA's management library says of this machine's GPUs. It is opened if it is there: no header or library is
+// needed to build, and no CUDA context comes into being.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ds {
+
+struct GpuFacts {
+  int index = 0;  ///< on the machine
+  std::string name, uuid;
+  int64_t memory = 0, memory_used = 0;  ///< bytes of the device, whoever uses them
+};
+
+/// The GPUs that CUDA_VISIBLE_DEVICES (indices or UUID prefixes) leaves, in its order; as CUDA does, the first entry
+/// that names no GPU ends the list. Empty where there is no driver.
+std::vector<GpuFacts> VisibleGpus();
+
+/// Version of the driver; empty where there is none.
+std::string GpuDriverVersion();
+
+}  // namespace ds
