@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include "kernels/attention.h"
 
 namespace ds {
 
@@ -19,5 +19,10 @@ constexpr int64_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns, int64_
 /// MatMul and what is fused with it. Constant: a product's algorithm, and so its bits, may depend on it.
 constexpr int64_t kCublasLtWorkspace = int64_t{32} << 20;
 constexpr int64_t MatMulWorkspaceBytes() { return kCublasLtWorkspace; }
+
+/// AttentionBackward; AttentionForward needs none. Of every row: dout . out.
+constexpr int64_t AttentionWorkspaceBytes(const AttentionShape& s, DType dtype) {
+  return s.batch * s.heads * s.tokens * (dtype == DType::f64 ? 8 : 4);
+}
 
 }  // namespace ds

@@ -1,0 +1,209 @@
+// Attention on the GPU: every way of computing it against the fp64 kernel of the CPU, within bounds that follow from
+// the roundings; the same bits in every run; dropout masks equal to the CPU's.
+#include "kernels/attention.h"
+
+#include <array>
+#include <thread>
+
+#include "kernels/attention_paths.h"
+#include "kernels/workspace.h"
+#include "test/unit/gpu/attention_bounds.h"
+#include "test/unit/gpu/gpu.h"
+
+namespace ds::test {
+namespace {
+
+struct Case {
+  AttentionShape shape;
+  float dropout = 0;
+  int64_t offset = 0;  ///< elements before the arrays
+};
+
+const AttentionDropout kStream{0, {0x1234567890abcdefu, 42}, 3};
+
+AttentionDropout DropoutOf(const Case& c) {
+  AttentionDropout dropout = kStream;
+  dropout.p = c.dropout;
+  return dropout;
+}
+
+/// The factor of probability `index` counted from sample 0, written from the documentation of the stream alone.
+std::function<double(uint64_t)> FactorOf(const Case& c) {
+  const AttentionDropout d = DropoutOf(c);
+  const uint64_t offset = d.first_sample * static_cast<uint64_t>(c.shape.heads * c.shape.tokens * c.shape.tokens);
+  return [d, offset](uint64_t index) {
+    if (d.p == 0) return 1.0;
+    const uint64_t i = offset + index;
+    const auto words = Philox({static_cast<uint32_t>(i / 4), static_cast<uint32_t>((i / 4) >> 32),
+                               static_cast<uint32_t>(d.stream.site), static_cast<uint32_t>(d.stream.site >> 32)},
+                              {static_cast<uint32_t>(d.stream.seed), static_cast<uint32_t>(d.stream.seed >> 32)});
+    return words[i % 4] >= static_cast<double>(d.p) * 4294967296.0 ? 1 / (1 - static_cast<double>(d.p)) : 0.0;
+  };
+}
+
+Shape QkvShape(const AttentionShape& s) { return {s.batch, s.tokens, s.heads + 2 * s.kv_heads, s.head_size}; }
+Shape OutShape(const AttentionShape& s) { return {s.batch, s.tokens, s.heads * s.head_size}; }
+Shape RowsShape(const AttentionShape& s) { return {s.batch, s.heads, s.tokens}; }
+
+/// A way of computing attention.
+struct Path {
+  decltype(&AttentionForward) forward;
+  decltype(&AttentionBackward) backward;
+};
+const Path kOwn{&cuda::OwnAttentionForward, &cuda::OwnAttentionBackward};
+const Path kChosen{&AttentionForward, &AttentionBackward};
+
+/// {out, log_sum_exp, dqkv}
+using Results = std::array<Array, 3>;
+
+/// One run on the GPU, all of whose outputs are poisoned before.
+Results RunOnGpu(const Path& path, const Case& c, const Array& qkv, const Array& dout) {
+  const AttentionShape& s = c.shape;
+  const GpuContext context(AttentionWorkspaceBytes(s, qkv.dtype()));
+  const GpuArray in(qkv, c.offset), d(dout, c.offset), out(qkv.dtype(), OutShape(s), c.offset);
+  const GpuArray rows(StatisticsType(qkv.dtype()), RowsShape(s)), dqkv(qkv.dtype(), QkvShape(s), c.offset);
+  path.forward(context, s, in, DropoutOf(c), out, rows);
+  path.backward(context, s, d, in, out, rows, DropoutOf(c), dqkv);
+  return {out.Host(), rows.Host(), dqkv.Host()};
+}
+
+/// The same in fp64 on the CPU.
+Results Reference(const Case& c, const Array& qkv, const Array& dout) {
+  const KernelContext context{static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
+  const AttentionShape& s = c.shape;
+  const Array in = qkv.To(DType::f64);
+  Array out(DType::f64, OutShape(s)), rows(DType::f64, RowsShape(s)), dqkv(DType::f64, QkvShape(s));
+  AttentionForward(context, s, in, DropoutOf(c), out, rows);
+  AttentionBackward(context, s, dout.To(DType::f64), in, out, rows, DropoutOf(c), dqkv);
+  return {out, rows, dqkv};
+}
+
+/// Every element within its bound.
+void CheckWithin(const char* name, const Array& got, const Array& want, const Values& bounds) {
+  INFO(name << " " << NameOf(got.dtype()) << " " << got.shape().str());
+  REQUIRE(got.size() == want.size());
+  REQUIRE(bounds.size() == want.size());
+  size_t worst = 0;
+  double worst_ratio = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = std::fabs(got[i] - want[i]);
+    const double ratio = std::isnan(error) ? HUGE_VAL : error == 0 ? 0 : error / bounds[i];  // what is dropped is exact
+    if (ratio > worst_ratio) {
+      worst = i;
+      worst_ratio = ratio;
+    }
+  }
+  if (worst_ratio > 1)
+    FAIL_CHECK("element " << worst << ": got " << got[worst] << ", want " << want[worst] << ", bound " << bounds[worst]);
+}
+
+void CheckCase(const Path& path, const Case& c, DType dtype) {
+  const AttentionShape& s = c.shape;
+  CAPTURE(NameOf(dtype), s.batch, s.tokens, s.heads, s.kv_heads, s.head_size, c.dropout, c.offset);
+  const Array qkv = Array::Random(dtype, QkvShape(s), 1), dout = Array::Random(dtype, OutShape(s), 2);
+  const Results got = RunOnGpu(path, c, qkv, dout), want = Reference(c, qkv, dout);
+  const AttentionBounds bounds = BoundsOf(s, dtype, qkv.values(), dout.values(), want[2].values(), FactorOf(c));
+  CheckWithin("out", got[0], want[0], bounds.out);
+  CheckWithin("log_sum_exp", got[1], want[1], bounds.log_sum_exp);
+  CheckWithin("dqkv", got[2], want[2], bounds.dqkv);
+  const Results again = RunOnGpu(path, c, qkv, dout);
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO("result " << i << " of a second run");
+    CHECK(got[i] == again[i]);
+  }
+}
+
+constexpr DType kTrained[] = {DType::f32, DType::bf16, DType::f16};
+constexpr std::array<int64_t, 2> kHeads[] = {{1, 1}, {12, 12}, {8, 2}, {5, 1}};
+constexpr int64_t kHeadSizes[] = {16, 64, 80, 128, 256};
+constexpr int64_t kTokens[] = {1, 7, 64, 129};
+
+TEST_CASE("GPU: own attention agrees with fp64 for any heads, sizes and tokens") {
+  for (DType dtype : kTrained)
+    for (const auto& [heads, kv_heads] : kHeads)
+      for (int64_t size : kHeadSizes)
+        for (int64_t tokens : kTokens) CheckCase(kOwn, {{2, tokens, heads, kv_heads, size}}, dtype);
+}
+
+TEST_CASE("GPU: own attention agrees with fp64 over many blocks") {
+  for (DType dtype : kTrained) {
+    for (int64_t size : kHeadSizes) CheckCase(kOwn, {{1, 1000, 8, 2, size}}, dtype);
+    CheckCase(kOwn, {{1, 1000, 12, 12, 64}}, dtype);
+    CheckCase(kOwn, {{1, 1000, 5, 1, 128}}, dtype);
+  }
+}
+
+TEST_CASE("GPU: own attention in f64 agrees with the CPU's") {
+  for (int64_t size : kHeadSizes) CheckCase(kOwn, {{2, 129, 4, 2, size}}, DType::f64);
+  CheckCase(kOwn, {{1, 70, 2, 1, 7}, 0.2f, 3}, DType::f64);
+}
+
+TEST_CASE("GPU: own attention takes rows that 16-byte accesses do not fit") {
+  for (DType dtype : kTrained) {
+    for (int64_t size : {7, 24, 100, 129}) CheckCase(kOwn, {{2, 70, 4, 2, size}}, dtype);
+    for (int64_t size : {64, 128}) CheckCase(kOwn, {{1, 130, 2, 1, size}, 0, 3}, dtype);
+  }
+}
+
+TEST_CASE("GPU: attention with dropout agrees with fp64 under the CPU's masks") {
+  for (DType dtype : kTrained)
+    for (int64_t size : kHeadSizes)
+      for (int64_t tokens : {7, 129, 258}) CheckCase(kChosen, {{2, tokens, 4, 2, size}, 0.3f}, dtype);
+}
+
+TEST_CASE("GPU: attention drops what the CPU drops") {
+  // Values of 1 in one column each show the probabilities.
+  const Case c{{2, 61, 3, 1, 64}, 0.5f};
+  const AttentionShape& s = c.shape;
+  for (DType dtype : kTrained) {
+    CAPTURE(NameOf(dtype));
+    Array qkv = Array::Random(dtype, QkvShape(s), 1);
+    for (int64_t row = 0; row < s.batch * s.tokens; ++row)
+      for (int64_t column = 0; column < s.head_size; ++column)
+        qkv.Set(static_cast<size_t>((row * 5 + 4) * s.head_size + column), row % s.tokens == column ? 1 : 0);
+    const Results got = RunOnGpu(kChosen, c, qkv, Array::Random(dtype, OutShape(s), 2));
+    Array want(dtype, OutShape(s)), rows(DType::f32, RowsShape(s));
+    AttentionForward({}, s, qkv, DropoutOf(c), want, rows);
+    size_t dropped = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      REQUIRE((got[0][i] == 0) == (want[i] == 0));
+      dropped += want[i] == 0;
+    }
+    CHECK(dropped > want.size() / 4);
+    CHECK(dropped < want.size());
+  }
+}
+
+TEST_CASE("GPU: attention chooses a way for every shape") {
+  for (DType dtype : kTrained)
+    for (int64_t size : kHeadSizes)
+      for (int64_t tokens : {1, 64, 129}) CheckCase(kChosen, {{2, tokens, 4, 2, size}}, dtype);
+  CheckCase(kChosen, {{0, 8, 2, 1, 64}}, DType::bf16);
+}
+
+TEST_CASE("GPU: attention survives large scores") {
+  for (DType dtype : kTrained) {
+    const Case c{{1, 130, 2, 1, 64}};
+    const Array qkv = Array::Random(dtype, QkvShape(c.shape), 6, 20);  // scores in the hundreds
+    const Array dout = Array::Random(dtype, OutShape(c.shape), 7);
+    for (const Path& path : {kOwn, kChosen}) {
+      const Results got = RunOnGpu(path, c, qkv, dout), want = Reference(c, qkv, dout);
+      CheckClose("out", got[0], want[0].values(), dtype == DType::f32 ? 1e-3 : 2e-2);
+      CheckClose("log_sum_exp", got[1], want[1].values(), 2e-6);
+    }
+  }
+}
+
+TEST_CASE("GPU: attention refuses heads that are too large, and too small a workspace") {
+  const AttentionShape large{1, 4, 1, 1, 264};
+  const GpuArray qkv(DType::bf16, QkvShape(large)), out(DType::bf16, OutShape(large)),
+      rows(DType::f32, RowsShape(large));
+  CHECK_THROWS_AS(AttentionForward(GpuContext(), large, qkv, {}, out, rows), std::invalid_argument);
+  const AttentionShape s{1, 4, 1, 1, 64};
+  const GpuArray in(DType::bf16, QkvShape(s)), y(DType::bf16, OutShape(s)), lse(DType::f32, RowsShape(s));
+  CHECK_THROWS_AS(AttentionBackward(GpuContext(), s, y, in, y, lse, {}, in), std::invalid_argument);
+  CHECK_THROWS_AS(AttentionForward(GpuContext(), s, in, {1.0f, {}, 0}, y, lse), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace ds::test
