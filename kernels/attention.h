@@ -19,6 +19,8 @@ struct AttentionDropout {
   uint64_t first_sample = 0;  ///< global index of sample 0: element (b, h, i, j) has index ((b*H + h)*T + i)*T + j
 };
 
+/// On GPUs: head sizes up to 256, context.workspace of AttentionWorkspaceBytes (workspace.h).
+///
 /// qkv: [B, T, heads + 2 kv_heads, head_size]: queries, then keys, then values of a token.
 /// out: [B, T, heads * head_size]; log_sum_exp: [B, heads, T] f32 (f64 for f64), of the scaled scores. Scores are
 /// scaled by 1/sqrt(head_size); token i sees tokens 0..i.

@@ -21,8 +21,7 @@ __global__ void __launch_bounds__(kDeltaThreads) DeltaKernel(AttentionLayout at,
   for (int64_t i = row * at.head_size + lane; i < (row + 1) * at.head_size; i += 32)
     sum = fma(Converted<A>(tensors.dout[i]), Converted<A>(tensors.out[i]), sum);
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (lane == 0)
-    tensors.delta[at.Rows(static_cast<int>(token / at.tokens), head) + token % at.tokens] = sum;
+  if (lane == 0) tensors.delta[at.Rows(static_cast<int>(token / at.tokens), head) + token % at.tokens] = sum;
 }
 
 /// Throws std::invalid_argument when our kernels do not know the shape.
@@ -52,13 +51,12 @@ AttentionLayout LayoutOf(const char* kernel, const AttentionShape& s, const Atte
 
 void OwnAttentionForward(const KernelContext& context, const AttentionShape& shape, Tensor qkv,
                          const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp) {
-  const AttentionLayout at =
-      LayoutOf("AttentionForward", shape, dropout, qkv.dtype, Aligned(qkv.data, out.data));
+  const AttentionLayout at = LayoutOf("AttentionForward", shape, dropout, qkv.dtype, Aligned(qkv.data, out.data));
   if (qkv.numel() == 0) return;
   DispatchFloating(qkv.dtype, "AttentionForward", [&](auto type) {
     using T = decltype(type);
-    const AttentionTensors<T> tensors{Elements<T>(qkv), nullptr, Elements<T>(out), nullptr,
-                                      Elements<Acc<T>>(log_sum_exp), nullptr};
+    const AttentionTensors<T> tensors{
+        Elements<T>(qkv), nullptr, Elements<T>(out), nullptr, Elements<Acc<T>>(log_sum_exp), nullptr};
     if constexpr (std::is_same_v<T, Acc<T>>)
       AttentionForwardFma(Stream(context), at, tensors);
     else
@@ -75,11 +73,12 @@ void OwnAttentionBackward(const KernelContext& context, const AttentionShape& sh
   DispatchFloating(qkv.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     const int64_t rows = shape.batch * shape.heads * shape.tokens;
-    const AttentionTensors<T> tensors{
-        Elements<T>(qkv),  Elements<T>(dout),
-        Elements<T>(out),  Elements<T>(dqkv),
-        Elements<Acc<T>>(log_sum_exp),
-        Workspace<Acc<T>>(context, kernel, rows * static_cast<int64_t>(sizeof(Acc<T>)))};
+    const AttentionTensors<T> tensors{Elements<T>(qkv),
+                                      Elements<T>(dout),
+                                      Elements<T>(out),
+                                      Elements<T>(dqkv),
+                                      Elements<Acc<T>>(log_sum_exp),
+                                      Workspace<Acc<T>>(context, kernel, rows * static_cast<int64_t>(sizeof(Acc<T>)))};
     DeltaKernel<<<static_cast<unsigned>((rows * 32 + kDeltaThreads - 1) / kDeltaThreads), kDeltaThreads, 0,
                   Stream(context)>>>(at, tensors);
     CheckLaunch(kernel);
@@ -92,12 +91,14 @@ void OwnAttentionBackward(const KernelContext& context, const AttentionShape& sh
 
 void AttentionForward(const KernelContext& context, const AttentionShape& shape, Tensor qkv,
                       const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp) {
-  OwnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp);
+  if (!CudnnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp))
+    OwnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp);
 }
 
 void AttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv, Tensor out,
                        Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv) {
-  OwnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv);
+  if (!CudnnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv))
+    OwnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv);
 }
 
 }  // namespace ds::cuda

@@ -11,4 +11,11 @@ namespace ds::cuda {
 decltype(ds::AttentionForward) OwnAttentionForward;
 decltype(ds::AttentionBackward) OwnAttentionBackward;
 
+/// By cuDNN's fused kernels: bf16 and f16, no dropout, head sizes of 64 to 256 in multiples of 8. False, and nothing
+/// done, where cuDNN does not know the shape.
+bool CudnnAttentionForward(const KernelContext& context, const AttentionShape& shape, Tensor qkv,
+                           const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp);
+bool CudnnAttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv,
+                            Tensor out, Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv);
+
 }  // namespace ds::cuda

@@ -14,6 +14,7 @@ struct KernelContext {
   void* stream = nullptr;       ///< cudaStream_t of the current device, which the tensors are on; unused on the CPU
   void* workspace = nullptr;    ///< memory of that device, aligned to 256 bytes (workspace.h: how much a kernel needs)
   int64_t workspace_bytes = 0;  ///< its size
+  bool deterministic = true;    ///< the same bits in every run; otherwise a GPU kernel may sum in any order
 };
 
 }  // namespace ds

@@ -2,6 +2,7 @@
 // that a plan knows the memory before there is a device. On the CPU no kernel uses it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/attention.h"
@@ -20,9 +21,50 @@ constexpr int64_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns, int64_
 constexpr int64_t kCublasLtWorkspace = int64_t{32} << 20;
 constexpr int64_t MatMulWorkspaceBytes() { return kCublasLtWorkspace; }
 
-/// AttentionBackward; AttentionForward needs none. Of every row: dout . out.
-constexpr int64_t AttentionWorkspaceBytes(const AttentionShape& s, DType dtype) {
-  return s.batch * s.heads * s.tokens * (dtype == DType::f64 ? 8 : 4);
+/// Shapes for which attention asks cuDNN first. Its backward wants memory for a product of T x T 16-bit numbers a head
+/// where it has to give the same bits in every run, so it is called for as many samples and key heads at a time as fit
+/// into kCudnnAttentionLimit; where not even one does, our own kernel computes it.
+constexpr bool AsksCudnn(const AttentionShape& s, DType dtype) {
+  return (dtype == DType::bf16 || dtype == DType::f16) && s.batch > 0 && s.tokens > 0 && s.head_size >= 64 &&
+         s.head_size <= 256 && s.head_size % 8 == 0;
+}
+constexpr int64_t kCudnnAttentionLimit = int64_t{512} << 20;
+
+/// A part of a backward pass that cuDNN computes at a time: samples and key heads, with the query heads that see them.
+struct CudnnAttentionPart {
+  int64_t samples = 0, kv_heads = 0;  ///< 0 where nothing fits
+  int64_t bytes = 0;                  ///< all that the part needs
+};
+constexpr CudnnAttentionPart CudnnAttentionPartOf(const AttentionShape& s, bool deterministic) {
+  if (s.batch < 1 || s.tokens < 1) return {};
+  const auto up = [](int64_t n, int64_t step) { return (n + step - 1) / step * step; };
+  const int64_t group = s.heads / s.kv_heads, elements = group * s.tokens * s.head_size;
+  // For one key head: dout . out of every row; products or sums of the queries' gradients; before they are summed over
+  // the group, the gradients of keys and values.
+  const int64_t each = up(group * s.tokens * 4, 256) +
+                       (deterministic ? 2 * group * up(s.tokens, 64) * up(s.tokens, 128) : up(elements * 4, 256)) +
+                       (group > 1 ? up(elements * 4, 256) : 0);
+  const int64_t fixed = 4096, most = (kCudnnAttentionLimit - fixed) / each;
+  const auto even = [](int64_t n, int64_t most_at_a_time) {  // parts of n as equal as they can be
+    const int64_t parts = (n + most_at_a_time - 1) / most_at_a_time;
+    return (n + parts - 1) / parts;
+  };
+  if (most < 1) return {};
+  CudnnAttentionPart part{1, s.kv_heads, 0};
+  if (most >= s.kv_heads)
+    part.samples = even(s.batch, most / s.kv_heads);
+  else
+    part.kv_heads = even(s.kv_heads, most);
+  part.bytes = part.samples * part.kv_heads * each + fixed;
+  return part;
+}
+
+/// AttentionForward and AttentionBackward, whichever way they are computed, deterministic or not.
+constexpr int64_t AttentionWorkspaceBytes(const AttentionShape& s, DType dtype, bool backward) {
+  if (!backward) return 4096;
+  const int64_t own = s.batch * s.heads * s.tokens * (dtype == DType::f64 ? 8 : 4);
+  if (!AsksCudnn(s, dtype)) return own;
+  return std::max({own, CudnnAttentionPartOf(s, true).bytes, CudnnAttentionPartOf(s, false).bytes});
 }
 
 }  // namespace ds

@@ -49,11 +49,20 @@ class HeadBounds {
         qkv_(qkv),
         dout_(dout),
         dkey_(static_cast<size_t>(shape.tokens) * size_),
-        dvalue_(dkey_.size()) {}
+        dvalue_(dkey_.size()),
+        key_gradient_(dkey_.size()),
+        value_gradient_(dkey_.size()) {}
 
-  /// This head's part, [T, head_size].
+  /// This head's part of the errors, [T, head_size].
   const Values& dkey() const { return dkey_; }
   const Values& dvalue() const { return dvalue_; }
+  /// Adds those of rounding this head's gradients.
+  void RoundGradients() {
+    for (size_t i = 0; i < dkey_.size(); ++i) {
+      dkey_[i] += round_.stored * std::fabs(key_gradient_[i]) + round_.lost;
+      dvalue_[i] += round_.stored * std::fabs(value_gradient_[i]) + round_.lost;
+    }
+  }
 
   void AddRow(int64_t row, const std::function<double(uint64_t)>& factor, AttentionBounds& bounds) {
     const size_t seen = static_cast<size_t>(row) + 1;
@@ -113,12 +122,14 @@ class HeadBounds {
       const double difference = dp[j] * factors[j] - delta;
       const double terms = std::fabs(dp[j]) * factors[j] + std::fabs(delta);
       const double ds = p[j] * scale * difference;
-      const double ds_error = p[j] * scale *
-                                  ((again + 4 * round_.summed) * terms + delta_error +
-                                   factors[j] * dp_size[j] * round_.Sum(s_.head_size)) +
-                              std::fabs(ds) * round_.stored + round_.lost;
+      const double ds_error =
+          p[j] * scale *
+              ((again + 4 * round_.summed) * terms + delta_error + factors[j] * dp_size[j] * round_.Sum(s_.head_size)) +
+          std::fabs(ds) * round_.stored + round_.lost;
       for (size_t c = 0; c < size_; ++c) {
         dquery[c] += (ds_error + std::fabs(ds) * sums) * std::fabs(Key(j)[c]);
+        key_gradient_[j * size_ + c] += ds * q[c];
+        value_gradient_[j * size_ + c] += p[j] * factors[j] * d[c];
         dkey_[j * size_ + c] += (ds_error + std::fabs(ds) * row_sums) * std::fabs(q[c]);
         dvalue_[j * size_ + c] +=
             (p[j] * (again + round_.stored + row_sums) + round_.lost) * factors[j] * std::fabs(d[c]);
@@ -142,21 +153,23 @@ class HeadBounds {
   size_t size_;
   int64_t sample_, head_, kv_;
   const Values &qkv_, &dout_;
-  Values dkey_, dvalue_;
+  Values dkey_, dvalue_, key_gradient_, value_gradient_;
 };
 
 }  // namespace
 
 AttentionBounds BoundsOf(const AttentionShape& shape, DType dtype, const Values& qkv, const Values& dout,
-                         const Values& dqkv, const std::function<double(uint64_t)>& factor) {
+                         const Values& dqkv, const std::function<double(uint64_t)>& factor, bool each_head_rounded) {
   AttentionBounds bounds{Values(dout.size()), Values(static_cast<size_t>(shape.batch * shape.heads * shape.tokens)),
                          Values(qkv.size())};
   std::vector<HeadBounds> heads;
   for (int64_t i = 0; i < shape.batch * shape.heads; ++i)
     heads.emplace_back(shape, dtype, qkv, dout, i / shape.heads, i % shape.heads);
 #pragma omp parallel for schedule(dynamic)
-  for (HeadBounds& head : heads)
+  for (HeadBounds& head : heads) {
     for (int64_t row = 0; row < shape.tokens; ++row) head.AddRow(row, factor, bounds);
+    if (each_head_rounded) head.RoundGradients();
+  }
   const auto size = static_cast<size_t>(shape.head_size), width = static_cast<size_t>(shape.heads + 2 * shape.kv_heads);
   for (size_t i = 0; i < heads.size(); ++i) {
     const size_t sample = i / static_cast<size_t>(shape.heads), head = i % static_cast<size_t>(shape.heads);

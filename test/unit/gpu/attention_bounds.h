@@ -17,8 +17,9 @@ struct AttentionBounds {
 
 /// For a computation in blocks whose inputs have dtype `dtype`, that rounds probabilities and gradients of scores to it
 /// and sums in fp32 (f64 for f64). factor(index): of dropout, for a probability's index counted from sample 0.
-/// dqkv: the gradient in fp64.
+/// dqkv: the gradient in fp64. each_head_rounded: gradients of keys and values were rounded before they were summed
+/// over the heads of a group, too.
 AttentionBounds BoundsOf(const AttentionShape& shape, DType dtype, const Values& qkv, const Values& dout,
-                         const Values& dqkv, const std::function<double(uint64_t)>& factor);
+                         const Values& dqkv, const std::function<double(uint64_t)>& factor, bool each_head_rounded);
 
 }  // namespace ds::test

@@ -17,6 +17,7 @@ struct Case {
   AttentionShape shape;
   float dropout = 0;
   int64_t offset = 0;  ///< elements before the arrays
+  bool deterministic = true;
 };
 
 const AttentionDropout kStream{0, {0x1234567890abcdefu, 42}, 3};
@@ -52,6 +53,15 @@ struct Path {
 };
 const Path kOwn{&cuda::OwnAttentionForward, &cuda::OwnAttentionBackward};
 const Path kChosen{&AttentionForward, &AttentionBackward};
+void CudnnForward(const KernelContext& context, const AttentionShape& s, Tensor qkv, const AttentionDropout& dropout,
+                  Tensor out, Tensor log_sum_exp) {
+  REQUIRE(cuda::CudnnAttentionForward(context, s, qkv, dropout, out, log_sum_exp));
+}
+void CudnnBackward(const KernelContext& context, const AttentionShape& s, Tensor dout, Tensor qkv, Tensor out,
+                   Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv) {
+  REQUIRE(cuda::CudnnAttentionBackward(context, s, dout, qkv, out, log_sum_exp, dropout, dqkv));
+}
+const Path kCudnn{&CudnnForward, &CudnnBackward};
 
 /// {out, log_sum_exp, dqkv}
 using Results = std::array<Array, 3>;
@@ -59,7 +69,9 @@ using Results = std::array<Array, 3>;
 /// One run on the GPU, all of whose outputs are poisoned before.
 Results RunOnGpu(const Path& path, const Case& c, const Array& qkv, const Array& dout) {
   const AttentionShape& s = c.shape;
-  const GpuContext context(AttentionWorkspaceBytes(s, qkv.dtype()));
+  const GpuContext gpu(AttentionWorkspaceBytes(s, qkv.dtype(), true));
+  KernelContext context = gpu;
+  context.deterministic = c.deterministic;
   const GpuArray in(qkv, c.offset), d(dout, c.offset), out(qkv.dtype(), OutShape(s), c.offset);
   const GpuArray rows(StatisticsType(qkv.dtype()), RowsShape(s)), dqkv(qkv.dtype(), QkvShape(s), c.offset);
   path.forward(context, s, in, DropoutOf(c), out, rows);
@@ -94,7 +106,8 @@ void CheckWithin(const char* name, const Array& got, const Array& want, const Va
     }
   }
   if (worst_ratio > 1)
-    FAIL_CHECK("element " << worst << ": got " << got[worst] << ", want " << want[worst] << ", bound " << bounds[worst]);
+    FAIL_CHECK("element " << worst << ": got " << got[worst] << ", want " << want[worst] << ", bound "
+                          << bounds[worst]);
 }
 
 void CheckCase(const Path& path, const Case& c, DType dtype) {
@@ -102,10 +115,12 @@ void CheckCase(const Path& path, const Case& c, DType dtype) {
   CAPTURE(NameOf(dtype), s.batch, s.tokens, s.heads, s.kv_heads, s.head_size, c.dropout, c.offset);
   const Array qkv = Array::Random(dtype, QkvShape(s), 1), dout = Array::Random(dtype, OutShape(s), 2);
   const Results got = RunOnGpu(path, c, qkv, dout), want = Reference(c, qkv, dout);
-  const AttentionBounds bounds = BoundsOf(s, dtype, qkv.values(), dout.values(), want[2].values(), FactorOf(c));
+  const AttentionBounds bounds = BoundsOf(s, dtype, qkv.values(), dout.values(), want[2].values(), FactorOf(c),
+                                          path.backward != kOwn.backward && s.heads > s.kv_heads);
   CheckWithin("out", got[0], want[0], bounds.out);
   CheckWithin("log_sum_exp", got[1], want[1], bounds.log_sum_exp);
   CheckWithin("dqkv", got[2], want[2], bounds.dqkv);
+  if (!c.deterministic) return;
   const Results again = RunOnGpu(path, c, qkv, dout);
   for (size_t i = 0; i < got.size(); ++i) {
     INFO("result " << i << " of a second run");
@@ -174,11 +189,52 @@ TEST_CASE("GPU: attention drops what the CPU drops") {
   }
 }
 
+TEST_CASE("GPU: cuDNN's attention agrees with fp64") {
+  for (int64_t size : {64, 80, 128, 256}) CheckCase(kCudnn, {{2, 129, 4, 2, size}}, DType::bf16);
+  for (int64_t tokens : {1, 7}) CheckCase(kCudnn, {{2, tokens, 4, 2, 64}}, DType::bf16);
+  CheckCase(kCudnn, {{1, 1000, 12, 12, 64}}, DType::bf16);
+  CheckCase(kCudnn, {{1, 1000, 5, 1, 128}}, DType::bf16);
+  CheckCase(kCudnn, {{2, 129, 4, 4, 128}}, DType::f16);
+  CheckCase(kCudnn, {{2, 200, 4, 1, 64}}, DType::f16);
+}
+
+TEST_CASE("GPU: cuDNN's attention that may add in any order agrees with fp64") {
+  CheckCase(kCudnn, {{2, 129, 4, 2, 64}, 0, 0, false}, DType::bf16);
+  CheckCase(kCudnn, {{1, 1000, 5, 1, 128}, 0, 0, false}, DType::bf16);
+}
+
+TEST_CASE("GPU: cuDNN's attention in parts gives what our kernel gives") {
+  for (const AttentionShape& s : {AttentionShape{5, 2048, 16, 4, 64}, AttentionShape{1, 4096, 16, 4, 64}}) {
+    const CudnnAttentionPart part = CudnnAttentionPartOf(s, true);
+    REQUIRE((part.samples < s.batch || part.kv_heads < s.kv_heads));
+    const Array qkv = Array::Random(DType::bf16, QkvShape(s), 1), dout = Array::Random(DType::bf16, OutShape(s), 2);
+    const Results got = RunOnGpu(kCudnn, {s}, qkv, dout), want = RunOnGpu(kOwn, {s}, qkv, dout);
+    // Wide, since cuDNN rounds each head's gradients before it sums them; other samples' or heads' would be far off.
+    CheckClose("dqkv", got[2], want[2].values(), 0.5);
+  }
+}
+
 TEST_CASE("GPU: attention chooses a way for every shape") {
   for (DType dtype : kTrained)
-    for (int64_t size : kHeadSizes)
-      for (int64_t tokens : {1, 64, 129}) CheckCase(kChosen, {{2, tokens, 4, 2, size}}, dtype);
+    for (int64_t size : {16, 60, 80}) CheckCase(kChosen, {{2, 129, 4, 2, size}}, dtype);
+  CheckCase(kChosen, {{2, 129, 4, 2, 64}, 0, 3}, DType::bf16);
   CheckCase(kChosen, {{0, 8, 2, 1, 64}}, DType::bf16);
+}
+
+TEST_CASE("attention's workspace fits its limit and does not grow past it") {
+  for (int64_t tokens : {1, 129, 1024, 4096, 8192})
+    for (int64_t batch : {1, 3, 32})
+      for (const auto& [heads, kv_heads] : kHeads)
+        for (bool deterministic : {false, true}) {
+          const AttentionShape s{batch, tokens, heads, kv_heads, 128};
+          CAPTURE(tokens, batch, heads, kv_heads, deterministic);
+          const CudnnAttentionPart part = CudnnAttentionPartOf(s, deterministic);
+          CHECK(part.bytes <= kCudnnAttentionLimit);
+          CHECK(part.bytes <= AttentionWorkspaceBytes(s, DType::bf16, true));
+          CHECK(part.samples <= batch);
+          CHECK(part.kv_heads <= kv_heads);
+          CHECK(part.samples * part.kv_heads * deterministic * 2 * (heads / kv_heads) * tokens * tokens <= part.bytes);
+        }
 }
 
 TEST_CASE("GPU: attention survives large scores") {
