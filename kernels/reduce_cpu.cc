@@ -7,18 +7,17 @@
 #include "kernels/lanes.h"
 #include "kernels/parallel.h"
 #include "kernels/widest.h"
+#include "kernels/workspace.h"
 
 namespace ds {
 namespace {
 
-constexpr int64_t kSumBlock = 65536;  ///< part of the contract in reduce.h: it fixes the order of the sum
-
 template <class T>
 double BlockwiseSumOfSquares(const KernelContext& context, const T* x, int64_t n) {
-  std::vector<double> parts(static_cast<size_t>((n + kSumBlock - 1) / kSumBlock));
-  detail::ParallelBlocks(context, n, kSumBlock, [&](int64_t begin, int64_t end) {
+  std::vector<double> parts(static_cast<size_t>((n + kSumOfSquaresBlock - 1) / kSumOfSquaresBlock));
+  detail::ParallelBlocks(context, n, kSumOfSquaresBlock, [&](int64_t begin, int64_t end) {
     const T* block = x + begin;
-    double& part = parts[static_cast<size_t>(begin / kSumBlock)];
+    double& part = parts[static_cast<size_t>(begin / kSumOfSquaresBlock)];
     detail::Widest([&] {
       part = detail::LaneSum<double>(end - begin, [block](int64_t i) {
         const double v = block[i];

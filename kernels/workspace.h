@@ -67,4 +67,16 @@ constexpr int64_t AttentionWorkspaceBytes(const AttentionShape& s, DType dtype, 
   return std::max({own, CudnnAttentionPartOf(s, true).bytes, CudnnAttentionPartOf(s, false).bytes});
 }
 
+/// AddSumOfSquares of n elements: the sums of its blocks.
+constexpr int64_t kSumOfSquaresBlock = 65536;  ///< elements of a block: part of the order in reduce.h
+constexpr int64_t SumOfSquaresWorkspaceBytes(int64_t n) {
+  return (n + kSumOfSquaresBlock - 1) / kSumOfSquaresBlock * 8;
+}
+
+/// EmbeddingBackwardTokens of so many tokens: they are sorted by id.
+constexpr int64_t kTokensPerSortTile = 2048;
+constexpr int64_t EmbeddingBackwardWorkspaceBytes(int64_t tokens) {
+  return 16 * tokens + (tokens + kTokensPerSortTile - 1) / kTokensPerSortTile * 256 * 4;
+}
+
 }  // namespace ds

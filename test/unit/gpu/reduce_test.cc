@@ -1,0 +1,96 @@
+// Reductions on the GPU: the CPU's order, so the CPU's bits; and the search for numbers that are not finite.
+#include "kernels/reduce.h"
+
+#include "kernels/finite.h"
+#include "kernels/workspace.h"
+#include "test/unit/gpu/gpu.h"
+
+namespace ds::test {
+namespace {
+
+TEST_CASE("GPU: the sum of squares has the CPU's bits and adds to what is there") {
+  for (DType dtype : {DType::f32, DType::f64})
+    for (int64_t n : {0, 1, 15, 16, 17, 2047, 2048, 2049, 65535, 65536, 65537, 3 * 65536 + 100, 1'000'003, 20'000'001})
+      for (int64_t offset : {0, 1}) {
+        if (n > 2'000'000 && (dtype == DType::f64 || offset)) continue;
+        CAPTURE(NameOf(dtype), n, offset);
+        const GpuContext context(SumOfSquaresWorkspaceBytes(n));
+        Array x = Array::Random(dtype, {std::min<int64_t>(n, 100'003)}, 1, 3);
+        if (n > 100'003) {  // random numbers are slow to make
+          Array longer(dtype, {n});
+          for (size_t i = 0; i < longer.size(); ++i)
+            longer.Set(i, x[i % 100'003] * (1 + 1e-6 * static_cast<double>(i % 977)));
+          x = longer;
+        }
+        const Array sum = Array::Of(DType::f64, {1}, {0.1});
+        const GpuArray got(sum);
+        AddSumOfSquares(context, GpuArray(x, offset), got);
+        AddSumOfSquares({2}, x, sum);
+        CHECK(got.Host() == sum);
+      }
+}
+
+TEST_CASE("GPU: the sum of squares propagates what is not finite") {
+  const GpuContext context(SumOfSquaresWorkspaceBytes(100'000));
+  for (double bad : {HUGE_VAL, static_cast<double>(NAN)}) {
+    Array x = Array::Of(DType::f32, {100'000}, Values(100'000, 1));
+    x.Set(77'777, bad);
+    const GpuArray sum(Array::Of(DType::f64, {1}, {0}));
+    AddSumOfSquares(context, GpuArray(x), sum);
+    CHECK((std::isnan(bad) ? std::isnan(sum.Host()[0]) : std::isinf(sum.Host()[0])));
+  }
+}
+
+TEST_CASE("GPU: sums in order have the CPU's bits, few parts and many, onto the first of them too") {
+  const GpuContext context;
+  for (const Precision& p : kPrecisions)
+    for (size_t count : {1, 2, 3, 8, 16, 17, 100})
+      for (int64_t n : {0, 1, 7, 10'007})
+        for (int64_t offset : {0, 1}) {
+          CAPTURE(NameOf(p.dtype), count, n, offset);
+          std::vector<Array> parts;
+          std::vector<GpuArray> gpu_parts;
+          std::vector<Tensor> tensors, gpu_tensors;
+          for (size_t i = 0; i < count; ++i) {
+            parts.push_back(Array::Random(p.dtype, {n}, static_cast<uint32_t>(i), 1 + static_cast<double>(i)));
+            gpu_parts.emplace_back(parts.back(), offset);
+          }
+          for (size_t i = 0; i < count; ++i) tensors.push_back(parts[i]), gpu_tensors.push_back(gpu_parts[i]);
+          Array want(p.dtype, {n});
+          const GpuArray got(p.dtype, {n}, offset);
+          SumInOrder({}, tensors, want);
+          SumInOrder(context, gpu_tensors, got);
+          CHECK(got.Host() == want);
+          SumInOrder(context, gpu_tensors, gpu_parts[0]);
+          CHECK(gpu_parts[0].Host() == want);
+        }
+}
+
+TEST_CASE("GPU: the first number that is not finite is found wherever it is, and nothing else is") {
+  const GpuContext context;
+  const auto find = [&](const Array& x, int64_t offset) {
+    const GpuArray first(DType::i64, {1});
+    FindNonFinite(context, GpuArray(x, offset), first);
+    int64_t index = 0;
+    const Array host = first.Host();
+    std::memcpy(&index, host.data(), sizeof index);
+    return index;
+  };
+  for (const Precision& p : kPrecisions)
+    for (int64_t n : {1, 7, 2048, 140'003})
+      for (int64_t offset : {0, 1}) {
+        CAPTURE(NameOf(p.dtype), n, offset);
+        Values values(static_cast<size_t>(n), p.dtype == DType::bf16 ? 3e38 : 65504);
+        if (n > 2) values[1] = -0.0, values[2] = 0x1p-24;
+        CHECK(find(Array::Of(p.dtype, {n}, values), offset) == -1);
+        values.back() = -HUGE_VAL;
+        CHECK(find(Array::Of(p.dtype, {n}, values), offset) == n - 1);
+        values[static_cast<size_t>(n / 2)] = NAN;
+        CHECK(find(Array::Of(p.dtype, {n}, values), offset) == n / 2);
+        values[0] = HUGE_VAL;
+        CHECK(find(Array::Of(p.dtype, {n}, values), offset) == 0);
+      }
+}
+
+}  // namespace
+}  // namespace ds::test
