@@ -36,20 +36,33 @@ __global__ void __launch_bounds__(kColumnThreads)
   }
 }
 
-/// Adds up the blocks' sums in order.
+constexpr int kTileColumns = 32, kTileRows = 128, kTileThreads = 256;
+
+/// Adds up the blocks' sums in order: all threads bring a tile of them, one a column adds. blockIdx.y: which of S sums.
 template <class A, int S>
-__global__ void __launch_bounds__(kColumnThreads)
+__global__ void __launch_bounds__(kTileThreads)
     SumBlocks(int64_t blocks, int64_t columns, ColumnOutputs<A, S> parts, ColumnOutputs<A, S> out, bool accumulate) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x;
-  if (column >= columns) return;
+  __shared__ A tile[kTileRows][kTileColumns];
+  constexpr int kRowsTogether = kTileThreads / kTileColumns;
+  const int mine = threadIdx.x % kTileColumns, first = threadIdx.x / kTileColumns;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kTileColumns + mine;
+  const A* part = parts.into[blockIdx.y] + column;
+  A total = 0;
+  for (int64_t begin = 0; begin < blocks; begin += kTileRows) {
 #pragma unroll
-  for (int s = 0; s < S; ++s) {
-    A total = 0;
-#pragma unroll 16
-    for (int64_t block = 0; block < blocks; ++block) total += parts.into[s][block * columns + column];
-    A* to = out.into[s] + column;
-    *to = accumulate ? *to + total : total;
+    for (int r = 0; r < kTileRows; r += kRowsTogether)
+      if (column < columns && begin + r + first < blocks) tile[r + first][mine] = part[(begin + r + first) * columns];
+    __syncthreads();
+    if (first == 0) {
+      const int rows = static_cast<int>(min(int64_t{kTileRows}, blocks - begin));
+#pragma unroll 8
+      for (int r = 0; r < rows; ++r) total += tile[r][mine];
+    }
+    __syncthreads();
   }
+  if (first != 0 || column >= columns) return;
+  A* to = out.into[blockIdx.y] + column;
+  *to = accumulate ? *to + total : total;
 }
 
 /// out.into[s][j] (+)= sum over rows of what terms.Add<N>(row, column, sums) adds to sums[s][j - column] for the
@@ -70,8 +83,8 @@ void SumOverRows(const KernelContext& context, const char* kernel, int64_t rows,
   SumRowBlocks<kPack><<<grid, kColumnThreads, 0, Stream(context)>>>(rows, columns, terms, parts, add);
   CheckLaunch(kernel);
   if (blocks == 1) return;
-  const auto column_blocks = static_cast<unsigned>((columns + kColumnThreads - 1) / kColumnThreads);
-  SumBlocks<<<column_blocks, kColumnThreads, 0, Stream(context)>>>(blocks, columns, parts, out, accumulate);
+  const dim3 tiles(static_cast<unsigned>((columns + kTileColumns - 1) / kTileColumns), S);
+  SumBlocks<<<tiles, kTileThreads, 0, Stream(context)>>>(blocks, columns, parts, out, accumulate);
   CheckLaunch(kernel);
 }
 

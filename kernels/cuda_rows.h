@@ -12,21 +12,37 @@
 
 namespace ds::cuda {
 
-constexpr int kCachedPacks = 4;  ///< packs of a row that a thread keeps in registers
-constexpr int kMaxRowThreads = 1024;
+constexpr int kCachedPacks = 4;      ///< packs of a row that a thread keeps in registers
+constexpr int kMaxRowThreads = 512;  ///< 128 registers for each
 
 struct RowLaunch {
   dim3 grid, block;
 };
 
 /// For rows of `columns` elements that are moved in packs of `pack`: as few threads as hold a row in their registers; a
-/// warp at least, which is the fastest (no barriers), 1,024 at most.
+/// warp at least, which is the fastest (no barriers).
 inline RowLaunch LaunchForRows(int64_t rows, int64_t columns, int pack) {
   int threads = 32;
   while (threads < kMaxRowThreads && int64_t{threads} * kCachedPacks * pack < columns) threads *= 2;
   const int rows_per_block = threads == 32 ? 4 : 1;
   return {dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)),
           dim3(static_cast<unsigned>(threads), static_cast<unsigned>(rows_per_block))};
+}
+
+/// body(T{}, pack, aligned) for kernels over rows of `columns` elements. `pack`, a constant: elements that a thread
+/// takes together, 16 bytes of them where that divides a row. `aligned`, a constant: they can be moved as such; the
+/// order of a sum does not depend on it.
+template <class Body>
+void DispatchRows(DType dtype, const char* kernel, int64_t columns, bool aligned, const Body& body) {
+  DispatchFloating(dtype, kernel, [&](auto type) {
+    constexpr int kPack = kPackSize<decltype(type)>;
+    if (columns % kPack != 0)
+      body(type, std::integral_constant<int, 1>{}, std::true_type{});
+    else if (aligned)
+      body(type, std::integral_constant<int, kPack>{}, std::true_type{});
+    else
+      body(type, std::integral_constant<int, kPack>{}, std::false_type{});
+  });
 }
 
 /// kernel(rows, columns, arguments...) on threads for all rows. `pack`: what the kernel was made for.
@@ -64,8 +80,22 @@ __device__ void SumOverRow(A (&values)[K]) {
   }
 }
 
+/// The pack itself. The compiler takes it for another, and so does not keep in registers, from one pass over a row to
+/// the next, what 16-bit elements were converted to: twice the registers of the elements.
+template <class T, int N>
+__device__ Pack<T, N> Anew(Pack<T, N> pack) {
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    uint32_t words[N / 2];
+    memcpy(words, &pack, sizeof words);
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) asm volatile("" : "+r"(words[i]));
+    memcpy(&pack, words, sizeof words);
+  }
+  return pack;
+}
+
 /// The same row of R matrices, read once: what does not fit into registers is read again on every pass.
-template <class T, int N, int R>
+template <class T, int N, bool kAligned, int R>
 class RowReader {
  public:
   __device__ RowReader(const T* const (&rows)[R], int64_t columns) : columns_(columns) {
@@ -76,7 +106,7 @@ class RowReader {
       const int64_t column = Column(p);
       if (column < columns_) {
 #pragma unroll
-        for (int r = 0; r < R; ++r) packs_[p][r] = LoadRaw<N>(rows_[r] + column);
+        for (int r = 0; r < R; ++r) packs_[p][r] = LoadRaw<N, kAligned>(rows_[r] + column);
       }
     }
   }
@@ -90,12 +120,12 @@ class RowReader {
       const int64_t column = Column(p);
       if (column >= columns_) return;
 #pragma unroll
-      for (int r = 0; r < R; ++r) values[r] = ConvertPack<Acc<T>>(packs_[p][r]);
+      for (int r = 0; r < R; ++r) values[r] = ConvertPack<Acc<T>>(Anew(packs_[p][r]));
       body(column, values);
     }
     for (int64_t column = Column(kCachedPacks); column < columns_; column += static_cast<int64_t>(blockDim.x) * N) {
 #pragma unroll
-      for (int r = 0; r < R; ++r) values[r] = Load<N>(rows_[r] + column);
+      for (int r = 0; r < R; ++r) values[r] = Load<N, kAligned>(rows_[r] + column);
       body(column, values);
     }
   }

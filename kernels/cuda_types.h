@@ -2,7 +2,8 @@
 // the GPU kernels (convert.h is the same for the CPU).
 //
 // In device code bf16 is __nv_bfloat16 and f16 is __half: the same bytes as ds::bf16 and ds::f16. Conversions give the
-// bits that the CPU's give, those of NaN included.
+// bits that the CPU's give, but for NaN: as everywhere in the hardware's arithmetic, any becomes the one with all bits
+// of its fraction set.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -43,16 +44,10 @@ T* Elements(const Tensor& t) {
   return static_cast<T*>(t.data);
 }
 
-__device__ inline float ToFloat(float x) { return x; }
 __device__ inline float ToFloat(__nv_bfloat16 x) {
   return __uint_as_float(static_cast<uint32_t>(__bfloat16_as_ushort(x)) << 16);
 }
-__device__ inline float ToFloat(__half x) {
-  const uint32_t bits = __half_as_ushort(x), magnitude = bits & 0x7fffu;
-  // The hardware would replace a NaN by its own.
-  return magnitude > 0x7c00u ? __uint_as_float((bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x3ffu) << 13)
-                             : __half2float(x);
-}
+__device__ inline float ToFloat(__half x) { return __half2float(x); }
 
 /// The fp32 whose rounding to 16 bits is the rounding of x: x rounded to odd (Boldo, Melquiond 2008).
 __device__ inline float RoundToOdd(double x) {
@@ -62,40 +57,20 @@ __device__ inline float RoundToOdd(double x) {
 }
 
 /// x as To: exact when To is the wider type, otherwise rounded to nearest even.
-template <class To>
-__device__ inline To Converted(float x) {
-  if constexpr (std::is_same_v<To, __nv_bfloat16>) {
-    const uint32_t bits = __float_as_uint(x);
-    return x == x ? __float2bfloat16_rn(x) : __ushort_as_bfloat16(static_cast<unsigned short>(bits >> 16 | 0x40u));
-  } else if constexpr (std::is_same_v<To, __half>) {
-    const uint32_t bits = __float_as_uint(x);
-    return x == x ? __float2half_rn(x)
-                  : __ushort_as_half(
-                        static_cast<unsigned short>((bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x3ffu)));
-  } else {
-    return static_cast<To>(x);
-  }
-}
-template <class To>
-__device__ inline To Converted(double x) {
-  if constexpr (std::is_same_v<To, double> || std::is_same_v<To, float>)
-    return static_cast<To>(x);
-  else
+template <class To, class From>
+__device__ inline To Converted(From x) {
+  if constexpr (std::is_same_v<To, From>)
+    return x;
+  else if constexpr (std::is_same_v<From, __nv_bfloat16> || std::is_same_v<From, __half>)
+    return Converted<To>(ToFloat(x));
+  else if constexpr (std::is_same_v<From, double> && sizeof(To) == 2)
     return Converted<To>(RoundToOdd(x));
-}
-template <class To>
-__device__ inline To Converted(__nv_bfloat16 x) {
-  if constexpr (std::is_same_v<To, __nv_bfloat16>)
-    return x;
+  else if constexpr (std::is_same_v<To, __nv_bfloat16>)
+    return __float2bfloat16_rn(x);
+  else if constexpr (std::is_same_v<To, __half>)
+    return __float2half_rn(x);
   else
-    return Converted<To>(ToFloat(x));
-}
-template <class To>
-__device__ inline To Converted(__half x) {
-  if constexpr (std::is_same_v<To, __half>)
-    return x;
-  else
-    return Converted<To>(ToFloat(x));
+    return static_cast<To>(x);
 }
 
 /// N consecutive elements, moved in pieces of up to 16 bytes.
@@ -136,36 +111,61 @@ __device__ inline void CopyPack(const void* from, void* to) {
     static_cast<Word*>(to)[i] = static_cast<const Word*>(from)[i];
 }
 
-/// Elements [0, N) of p as they are stored.
-template <int N, class T>
+/// Elements [0, N) of p as they are stored. Unless kAligned, p may be any address and they are moved one by one.
+template <int N, bool kAligned = true, class T>
 __device__ inline Pack<T, N> LoadRaw(const T* p) {
   alignas(16) Pack<T, N> pack;
-  CopyPack<N* static_cast<int>(sizeof(T))>(p, &pack);
+  if constexpr (kAligned) {
+    CopyPack<N* static_cast<int>(sizeof(T))>(p, &pack);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack[i] = p[i];
+  }
   return pack;
 }
-template <int N, class T>
+template <bool kAligned = true, class T, int N>
 __device__ inline void StoreRaw(T* p, const Pack<T, N>& raw) {
   alignas(16) const Pack<T, N> pack = raw;
-  CopyPack<N* static_cast<int>(sizeof(T))>(&pack, p);
+  if constexpr (kAligned) {
+    CopyPack<N* static_cast<int>(sizeof(T))>(&pack, p);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) p[i] = pack[i];
+  }
 }
 
 template <class To, class From, int N>
 __device__ inline Pack<To, N> ConvertPack(const Pack<From, N>& from) {
   Pack<To, N> to;
+  if constexpr (N % 2 == 0 && std::is_same_v<From, float> && sizeof(To) == 2) {  // two in one instruction
 #pragma unroll
-  for (int i = 0; i < N; ++i) to[i] = Converted<To>(from[i]);
+    for (int i = 0; i < N; i += 2) {
+      if constexpr (std::is_same_v<To, __nv_bfloat16>) {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(from[i], from[i + 1]);
+        to[i] = pair.x;
+        to[i + 1] = pair.y;
+      } else {
+        const __half2 pair = __floats2half2_rn(from[i], from[i + 1]);
+        to[i] = pair.x;
+        to[i + 1] = pair.y;
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = Converted<To>(from[i]);
+  }
   return to;
 }
 
 /// Elements [0, N) of p in the type to compute in.
-template <int N, class T>
+template <int N, bool kAligned = true, class T>
 __device__ inline Pack<Acc<T>, N> Load(const T* p) {
-  return ConvertPack<Acc<T>>(LoadRaw<N>(p));
+  return ConvertPack<Acc<T>>(LoadRaw<N, kAligned>(p));
 }
 /// Writes values, rounded to T, to elements [0, N) of p.
-template <class T, class From, int N>
+template <bool kAligned = true, class T, class From, int N>
 __device__ inline void Store(T* p, const Pack<From, N>& values) {
-  StoreRaw(p, ConvertPack<T>(values));
+  StoreRaw<kAligned>(p, ConvertPack<T>(values));
 }
 
 /// Whether packs can be moved to and from all of these addresses; null is.

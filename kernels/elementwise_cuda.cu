@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "kernels/cuda_column_sums.h"
 #include "kernels/cuda_elementwise.h"
 #include "kernels/elementwise.h"
@@ -11,12 +13,33 @@ struct FillElements {
   double value;
   template <int N>
   __device__ void Apply(int64_t i) const {
-    Pack<double, N> values;
+    const T element = Converted<T>(value);
+    Pack<T, N> values;
 #pragma unroll
-    for (int k = 0; k < N; ++k) values[k] = value;
-    Store(x + i, values);
+    for (int k = 0; k < N; ++k) values[k] = element;
+    StoreRaw(x + i, values);
   }
 };
+
+/// As Converted, but NaN between fp32 and 16 bits keeps sign and fraction, as on the CPU.
+template <class To, class From>
+__device__ To CastOne(From x) {
+  if constexpr (std::is_same_v<From, float> && std::is_same_v<To, __nv_bfloat16>) {
+    const uint32_t bits = __float_as_uint(x);
+    return x == x ? Converted<To>(x) : __ushort_as_bfloat16(static_cast<unsigned short>(bits >> 16 | 0x40u));
+  } else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, __half>) {
+    const uint32_t bits = __float_as_uint(x), nan = (bits >> 16 & 0x8000u) | 0x7e00u | (bits >> 13 & 0x3ffu);
+    return x == x ? Converted<To>(x) : __ushort_as_half(static_cast<unsigned short>(nan));
+  } else if constexpr (std::is_same_v<From, __half> && std::is_same_v<To, float>) {
+    const uint32_t bits = __half_as_ushort(x);
+    return (bits & 0x7fffu) > 0x7c00u ? __uint_as_float((bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x3ffu) << 13)
+                                      : ToFloat(x);
+  } else if constexpr (sizeof(From) == 2 && sizeof(To) == 2 && !std::is_same_v<From, To>) {
+    return CastOne<To>(CastOne<float>(x));
+  } else {
+    return Converted<To>(x);
+  }
+}
 
 template <class From, class To>
 struct CastElements {
@@ -24,7 +47,11 @@ struct CastElements {
   To* to;
   template <int N>
   __device__ void Apply(int64_t i) const {
-    Store(to + i, LoadRaw<N>(from + i));
+    const Pack<From, N> in = LoadRaw<N>(from + i);
+    Pack<To, N> out;
+#pragma unroll
+    for (int k = 0; k < N; ++k) out[k] = CastOne<To>(in[k]);
+    StoreRaw(to + i, out);
   }
 };
 
@@ -70,6 +97,8 @@ struct BiasTerms {
 }  // namespace
 
 void Fill(const KernelContext& context, Tensor x, double value) {
+  if (x.numel() > 0 && value == 0 && !std::signbit(value))  // the most frequent fill, and the driver's is the fastest
+    return CheckCuda(cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), Stream(context)), "cudaMemsetAsync");
   DispatchFloating(x.dtype, "Fill", [&](auto type) {
     using T = decltype(type);
     ForEachElement(context, "Fill", x.numel(), Aligned(x.data), FillElements<T>{Elements<T>(x), value});

@@ -5,13 +5,13 @@
 namespace ds::cuda {
 namespace {
 
-template <class T, int N>
+template <class T, int N, bool kAligned>
 __global__ void __launch_bounds__(kMaxRowThreads) Forward(int64_t rows, int64_t columns, const T* x, const T* weight,
                                                           const T* bias, Acc<T> eps, T* y, Acc<T>* mean, Acc<T>* rstd) {
   using A = Acc<T>;
   const int64_t row = Row();
   if (row >= rows) return;
-  const RowReader<T, N, 1> reader({x + row * columns}, columns);
+  const RowReader<T, N, kAligned, 1> reader({x + row * columns}, columns);
   A sum[1] = {0};
   reader.ForEach([&](int64_t, const Pack<A, N>(&v)[1]) {
 #pragma unroll
@@ -27,11 +27,11 @@ __global__ void __launch_bounds__(kMaxRowThreads) Forward(int64_t rows, int64_t 
   SumOverRow(variance);
   const A r = A(1) / sqrt(variance[0] / static_cast<A>(columns) + eps);
   reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[1]) {
-    const Pack<A, N> w = Load<N>(weight + column);
-    Pack<A, N> out = Load<N>(bias + column);
+    const Pack<A, N> w = Load<N, kAligned>(weight + column);
+    Pack<A, N> out = Load<N, kAligned>(bias + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) out[i] = (v[0][i] - m) * r * w[i] + out[i];
-    Store(y + row * columns + column, out);
+    Store<kAligned>(y + row * columns + column, out);
   });
   if (threadIdx.x == 0) {
     mean[row] = m;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) Forward(int64_t rows, int64_t 
 }
 
 /// dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * weight.
-template <class T, int N>
+template <class T, int N, bool kAligned>
 __global__ void __launch_bounds__(kMaxRowThreads)
     BackwardInput(int64_t rows, int64_t columns, const T* dy, const T* x, const T* weight, const Acc<T>* mean,
                   const Acc<T>* rstd, const T* residual, T* dx) {
@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const int64_t row = Row();
   if (row >= rows) return;
   const int64_t at = row * columns;
-  const RowReader<T, N, 2> reader({dy + at, x + at}, columns);
+  const RowReader<T, N, kAligned, 2> reader({dy + at, x + at}, columns);
   const A m = mean[row], r = rstd[row];
   A sums[2] = {0, 0};
   reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[2]) {
-    const Pack<A, N> w = Load<N>(weight + column);
+    const Pack<A, N> w = Load<N, kAligned>(weight + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const A g = v[0][i] * w[i];
@@ -63,15 +63,15 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   SumOverRow(sums);
   const A mean_g = sums[0] / static_cast<A>(columns), mean_gx = sums[1] / static_cast<A>(columns);
   reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[2]) {
-    Pack<A, N> out = Load<N>(weight + column);
+    Pack<A, N> out = Load<N, kAligned>(weight + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) out[i] = r * (v[0][i] * out[i] - mean_g - (v[1][i] - m) * r * mean_gx);
     if (residual) {
-      const Pack<A, N> add = Load<N>(residual + at + column);
+      const Pack<A, N> add = Load<N, kAligned>(residual + at + column);
 #pragma unroll
       for (int i = 0; i < N; ++i) out[i] += add[i];
     }
-    Store(dx + at + column, out);
+    Store<kAligned>(dx + at + column, out);
   });
 }
 
@@ -98,9 +98,9 @@ void LayerNormForward(const KernelContext& context, Tensor x, Tensor weight, Ten
                       Tensor mean, Tensor rstd) {
   const int64_t rows = detail::Rows(x), columns = detail::Columns(x);
   const bool aligned = Aligned(x.data, weight.data, bias.data, y.data);
-  DispatchPacks(x.dtype, "LayerNormForward", columns, aligned, [&](auto type, auto pack) {
+  DispatchRows(x.dtype, "LayerNormForward", columns, aligned, [&](auto type, auto pack, auto is_aligned) {
     using T = decltype(type);
-    LaunchRows<pack>(context, "LayerNormForward", rows, columns, Forward<T, pack>, Elements<const T>(x),
+    LaunchRows<pack>(context, "LayerNormForward", rows, columns, Forward<T, pack, is_aligned>, Elements<const T>(x),
                      Elements<const T>(weight), Elements<const T>(bias), static_cast<Acc<T>>(eps), Elements<T>(y),
                      Elements<Acc<T>>(mean), Elements<Acc<T>>(rstd));
   });
@@ -110,11 +110,12 @@ void LayerNormBackwardInput(const KernelContext& context, Tensor dy, Tensor x, T
                             Tensor residual, Tensor dx) {
   const int64_t rows = detail::Rows(x), columns = detail::Columns(x);
   const bool aligned = Aligned(dy.data, x.data, weight.data, residual.data, dx.data);
-  DispatchPacks(x.dtype, "LayerNormBackwardInput", columns, aligned, [&](auto type, auto pack) {
+  DispatchRows(x.dtype, "LayerNormBackwardInput", columns, aligned, [&](auto type, auto pack, auto is_aligned) {
     using T = decltype(type);
-    LaunchRows<pack>(context, "LayerNormBackwardInput", rows, columns, BackwardInput<T, pack>, Elements<const T>(dy),
-                     Elements<const T>(x), Elements<const T>(weight), Elements<const Acc<T>>(mean),
-                     Elements<const Acc<T>>(rstd), Elements<const T>(residual), Elements<T>(dx));
+    LaunchRows<pack>(context, "LayerNormBackwardInput", rows, columns, BackwardInput<T, pack, is_aligned>,
+                     Elements<const T>(dy), Elements<const T>(x), Elements<const T>(weight),
+                     Elements<const Acc<T>>(mean), Elements<const Acc<T>>(rstd), Elements<const T>(residual),
+                     Elements<T>(dx));
   });
 }
 

@@ -5,13 +5,13 @@
 namespace ds::cuda {
 namespace {
 
-template <class T, int N>
+template <class T, int N, bool kAligned>
 __global__ void __launch_bounds__(kMaxRowThreads)
     Forward(int64_t rows, int64_t columns, const T* x, const T* weight, Acc<T> eps, T* y, Acc<T>* rstd) {
   using A = Acc<T>;
   const int64_t row = Row();
   if (row >= rows) return;
-  const RowReader<T, N, 1> reader({x + row * columns}, columns);
+  const RowReader<T, N, kAligned, 1> reader({x + row * columns}, columns);
   A squares[1] = {0};
   reader.ForEach([&](int64_t, const Pack<A, N>(&v)[1]) {
 #pragma unroll
@@ -20,16 +20,16 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   SumOverRow(squares);
   const A r = A(1) / sqrt(squares[0] / static_cast<A>(columns) + eps);
   reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[1]) {
-    Pack<A, N> out = Load<N>(weight + column);
+    Pack<A, N> out = Load<N, kAligned>(weight + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) out[i] = v[0][i] * r * out[i];
-    Store(y + row * columns + column, out);
+    Store<kAligned>(y + row * columns + column, out);
   });
   if (threadIdx.x == 0) rstd[row] = r;
 }
 
 /// dx = rstd * (g - xhat * mean(g * xhat)) with g = dy * weight.
-template <class T, int N>
+template <class T, int N, bool kAligned>
 __global__ void __launch_bounds__(kMaxRowThreads)
     BackwardInput(int64_t rows, int64_t columns, const T* dy, const T* x, const T* weight, const Acc<T>* rstd,
                   const T* residual, T* dx) {
@@ -37,26 +37,26 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const int64_t row = Row();
   if (row >= rows) return;
   const int64_t at = row * columns;
-  const RowReader<T, N, 2> reader({dy + at, x + at}, columns);
+  const RowReader<T, N, kAligned, 2> reader({dy + at, x + at}, columns);
   const A r = rstd[row];
   A sums[1] = {0};
   reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[2]) {
-    const Pack<A, N> w = Load<N>(weight + column);
+    const Pack<A, N> w = Load<N, kAligned>(weight + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[0] += v[0][i] * w[i] * (v[1][i] * r);
   });
   SumOverRow(sums);
   const A mean_gx = sums[0] / static_cast<A>(columns);
   reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[2]) {
-    Pack<A, N> out = Load<N>(weight + column);
+    Pack<A, N> out = Load<N, kAligned>(weight + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) out[i] = r * (v[0][i] * out[i] - v[1][i] * r * mean_gx);
     if (residual) {
-      const Pack<A, N> add = Load<N>(residual + at + column);
+      const Pack<A, N> add = Load<N, kAligned>(residual + at + column);
 #pragma unroll
       for (int i = 0; i < N; ++i) out[i] += add[i];
     }
-    Store(dx + at + column, out);
+    Store<kAligned>(dx + at + column, out);
   });
 }
 
@@ -78,22 +78,24 @@ struct WeightTerms {
 
 void RmsNormForward(const KernelContext& context, Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) {
   const int64_t rows = detail::Rows(x), columns = detail::Columns(x);
-  DispatchPacks(x.dtype, "RmsNormForward", columns, Aligned(x.data, weight.data, y.data), [&](auto type, auto pack) {
-    using T = decltype(type);
-    LaunchRows<pack>(context, "RmsNormForward", rows, columns, Forward<T, pack>, Elements<const T>(x),
-                     Elements<const T>(weight), static_cast<Acc<T>>(eps), Elements<T>(y), Elements<Acc<T>>(rstd));
-  });
+  DispatchRows(x.dtype, "RmsNormForward", columns, Aligned(x.data, weight.data, y.data),
+               [&](auto type, auto pack, auto is_aligned) {
+                 using T = decltype(type);
+                 LaunchRows<pack>(context, "RmsNormForward", rows, columns, Forward<T, pack, is_aligned>,
+                                  Elements<const T>(x), Elements<const T>(weight), static_cast<Acc<T>>(eps),
+                                  Elements<T>(y), Elements<Acc<T>>(rstd));
+               });
 }
 
 void RmsNormBackwardInput(const KernelContext& context, Tensor dy, Tensor x, Tensor weight, Tensor rstd,
                           Tensor residual, Tensor dx) {
   const int64_t rows = detail::Rows(x), columns = detail::Columns(x);
   const bool aligned = Aligned(dy.data, x.data, weight.data, residual.data, dx.data);
-  DispatchPacks(x.dtype, "RmsNormBackwardInput", columns, aligned, [&](auto type, auto pack) {
+  DispatchRows(x.dtype, "RmsNormBackwardInput", columns, aligned, [&](auto type, auto pack, auto is_aligned) {
     using T = decltype(type);
-    LaunchRows<pack>(context, "RmsNormBackwardInput", rows, columns, BackwardInput<T, pack>, Elements<const T>(dy),
-                     Elements<const T>(x), Elements<const T>(weight), Elements<const Acc<T>>(rstd),
-                     Elements<const T>(residual), Elements<T>(dx));
+    LaunchRows<pack>(context, "RmsNormBackwardInput", rows, columns, BackwardInput<T, pack, is_aligned>,
+                     Elements<const T>(dy), Elements<const T>(x), Elements<const T>(weight),
+                     Elements<const Acc<T>>(rstd), Elements<const T>(residual), Elements<T>(dx));
   });
 }
 

@@ -73,13 +73,17 @@ TEST_CASE("GPU: RMSNorm's forward is the formula") {
   });
 }
 
+/// What the CPU's forward passes leave for the backward, from fp64 rounded to what the dtype keeps.
 struct Statistics {
-  Array mean, rstd;
-  /// As the CPU's forward has them, in fp64, and rounded to what the dtype keeps.
-  explicit Statistics(const Inputs& in) : mean(DType::f64, {in.x.shape()[0]}), rstd(DType::f64, {in.x.shape()[0]}) {
+  Array mean, rstd, rms_rstd;
+  explicit Statistics(const Inputs& in) {
     const Inputs wide = in.To(DType::f64);
-    LayerNormForward({2}, wide.x, wide.w, wide.b, kEps, Array(DType::f64, in.x.shape()), mean, rstd);
-    mean = mean.To(StatisticsType(in.x.dtype())), rstd = rstd.To(StatisticsType(in.x.dtype()));
+    const Shape rows{in.x.shape()[0]};
+    const Array y(DType::f64, in.x.shape());
+    mean = rstd = rms_rstd = Array(DType::f64, rows);
+    LayerNormForward({2}, wide.x, wide.w, wide.b, kEps, y, mean, rstd);
+    RmsNormForward({2}, wide.x, wide.w, kEps, y, rms_rstd);
+    for (Array* a : {&mean, &rstd, &rms_rstd}) *a = a->To(StatisticsType(in.x.dtype()));
   }
 };
 
@@ -88,8 +92,10 @@ TEST_CASE("GPU: gradients of the inputs of both norms are the CPU's in fp64, wit
     const GpuContext context;
     const Inputs in(p.dtype, s), wide = in.To(DType::f64);
     const Statistics at(in);
-    const Array mean64 = at.mean.To(DType::f64), rstd64 = at.rstd.To(DType::f64);
-    const GpuArray dy(in.dy, offset), x(in.x, offset), w(in.w, offset), mean(at.mean), rstd(at.rstd);
+    const Array mean64 = at.mean.To(DType::f64), rstd64 = at.rstd.To(DType::f64),
+                rms_rstd64 = at.rms_rstd.To(DType::f64);
+    const GpuArray dy(in.dy, offset), x(in.x, offset), w(in.w, offset), mean(at.mean), rstd(at.rstd),
+        rms_rstd(at.rms_rstd);
     for (bool with_residual : {false, true}) {
       CAPTURE(with_residual);
       const GpuArray dx = with_residual ? GpuArray(in.residual, offset) : GpuArray(p.dtype, s, offset);
@@ -101,8 +107,8 @@ TEST_CASE("GPU: gradients of the inputs of both norms are the CPU's in fp64, wit
       CheckClose("dx of LayerNorm", dx.Host(), want.values(), 2 * p.tolerance);
 
       const GpuArray dx_rms = with_residual ? GpuArray(in.residual, offset) : GpuArray(p.dtype, s, offset);
-      RmsNormBackwardInput({2}, wide.dy, wide.x, wide.w, rstd64, wide_residual, want);
-      RmsNormBackwardInput(context, dy, x, w, rstd, with_residual ? dx_rms.tensor() : Tensor(), dx_rms);
+      RmsNormBackwardInput({2}, wide.dy, wide.x, wide.w, rms_rstd64, wide_residual, want);
+      RmsNormBackwardInput(context, dy, x, w, rms_rstd, with_residual ? dx_rms.tensor() : Tensor(), dx_rms);
       CheckClose("dx of RMSNorm", dx_rms.Host(), want.values(), 2 * p.tolerance);
     }
   });
@@ -114,7 +120,7 @@ TEST_CASE("GPU: gradients of the weights of both norms have the CPU's bits") {
     const GpuContext context(ColumnSumsWorkspaceBytes(s[0], s[1], 2, p.dtype));
     const Inputs in(p.dtype, s);
     const Statistics at(in);
-    const GpuArray dy(in.dy, offset), x(in.x, offset), mean(at.mean), rstd(at.rstd);
+    const GpuArray dy(in.dy, offset), x(in.x, offset), mean(at.mean), rstd(at.rstd), rms_rstd(at.rms_rstd);
     for (bool accumulate : {false, true}) {
       CAPTURE(accumulate);
       Array dw(sums, {s[1]}), db(sums, {s[1]});
@@ -125,11 +131,33 @@ TEST_CASE("GPU: gradients of the weights of both norms have the CPU's bits") {
       LayerNormBackwardWeight(context, dy, x, mean, rstd, got_dw, got_db, accumulate);
       CHECK(got_dw.Host() == dw);
       CHECK(got_db.Host() == db);
-      RmsNormBackwardWeight({2}, in.dy, in.x, at.rstd, rms, accumulate);
-      RmsNormBackwardWeight(context, dy, x, rstd, got_rms, accumulate);
+      RmsNormBackwardWeight({2}, in.dy, in.x, at.rms_rstd, rms, accumulate);
+      RmsNormBackwardWeight(context, dy, x, rms_rstd, got_rms, accumulate);
       CHECK(got_rms.Host() == rms);
     }
   });
+}
+
+TEST_CASE("GPU: what the norms give does not depend on where the arrays lie") {
+  const GpuContext context;
+  for (const Precision& p : kPrecisions)
+    for (const Shape& s : {Shape{5, 768}, Shape{5, 1000}, Shape{3, 8192}}) {
+      CAPTURE(s.str(), NameOf(p.dtype));
+      const Inputs in(p.dtype, s);
+      const auto run = [&](int64_t offset) {
+        const GpuArray x(in.x, offset), w(in.w, offset), b(in.b, offset), dy(in.dy, offset);
+        const GpuArray y(p.dtype, s, offset), mean(StatisticsType(p.dtype), {s[0]}), rstd(mean.dtype(), {s[0]});
+        const GpuArray rms_y(p.dtype, s, offset), rms_rstd(mean.dtype(), {s[0]}), dx(p.dtype, s, offset);
+        const GpuArray rms_dx(p.dtype, s, offset);
+        LayerNormForward(context, x, w, b, kEps, y, mean, rstd);
+        LayerNormBackwardInput(context, dy, x, w, mean, rstd, {}, dx);
+        RmsNormForward(context, x, w, kEps, rms_y, rms_rstd);
+        RmsNormBackwardInput(context, dy, x, w, rms_rstd, {}, rms_dx);
+        return std::vector<Array>{y.Host(),        mean.Host(),   rstd.Host(), rms_y.Host(),
+                                  rms_rstd.Host(), rms_dx.Host(), dx.Host()};
+      };
+      CHECK(run(0) == run(1));
+    }
 }
 
 }  // namespace
