@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/matmul.h"
-#include "test/unit/kernels/support.h"
+#include "test/unit/kernels/optimizer_inputs.h"
 
 namespace ds::test {
 namespace {
@@ -25,34 +25,8 @@ float fused(float a, float b, float c) {
   return static_cast<float>(std::bit_cast<double>(bits));
 }
 
-/// Gradients and states with ordinary, tiny, denormal, zero, negative zero and huge elements.
 Array State(uint32_t seed, double scale, bool non_negative = false) {
-  Array a = Array::Random(DType::f32, {kCount}, seed, scale);
-  std::mt19937 generator(seed + 100);
-  for (size_t i = 0; i < a.size(); ++i) {
-    double v = a[i];
-    switch (generator() % 8) {
-      case 0:
-        v *= 1e-30;
-        break;
-      case 1:
-        v *= 1e-41 / scale;
-        break;  // denormal
-      case 2:
-        v = 0;
-        break;
-      case 3:
-        v = -0.0;
-        break;
-      case 4:
-        v *= 1e10;
-        break;
-      default:
-        break;
-    }
-    a.Set(i, non_negative ? std::fabs(v) : v);
-  }
-  return a;
+  return OptimizerInput(kCount, seed, scale, non_negative);
 }
 
 /// One element of everything an update reads and writes.
