@@ -35,7 +35,7 @@ if(NOT missing)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
   endif()
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)  # Ampere, Hopper, and PTX that newer drivers compile
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})  # Ampere, Hopper, and PTX that newer drivers compile
     set(CMAKE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING "GPU architectures to compile for")
   endif()
   include(CheckLanguage)

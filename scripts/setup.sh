@@ -4,7 +4,8 @@
 #   scripts/setup.sh          install what is missing (apt-get; with sudo when not root)
 #   scripts/setup.sh --list   print the packages
 #
-# Safe to run again: where nothing is missing it calls apt not at all and needs no network.
+# Safe to run again: where nothing is missing it calls apt not at all and needs no network. CUDA, NCCL and cuDNN, which
+# GPU code is built with, are NVIDIA's packages and left to you (CONTRIBUTING.md, "GPU code").
 set -euo pipefail
 
 packages=(
