@@ -104,8 +104,10 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
     }
     finished_[Index(kind)] = GpuEvent(gpu_, false);
   }
-  for (size_t i = 0; i < actions_.size(); ++i)
+  for (size_t i = 0; i < actions_.size(); ++i) {
     if (actions_[i].action->signals) done_[i] = GpuEvent(gpu_, false);
+    names_.push_back(Describe(layout_, plan_, i));
+  }
 
   Carver device(memory_.Bytes(0, memory_.bytes()));
   const Own own(device, layout_, plan_, shape_);
@@ -204,16 +206,14 @@ void GpuExecutor::Enqueue(Step& step, size_t index) {
   if (!failpoint.empty()) Failpoint(failpoint);
   if (step.inputs.watch) step.inputs.watch->Before(kernel, bound, static_cast<int>(index));
   Mark span{};
-  if (step.inputs.trace) {
-    gpu_.BeginRange(Describe(layout_, plan_, index).c_str());
-    span.begin = Stamp(step, stream);
-  }
+  gpu_.BeginRange(names_[index].c_str());
+  if (step.inputs.trace) span.begin = Stamp(step, stream);
   RunAction(step, bound, kernel);
   if (step.inputs.trace) {
     span.end = Stamp(step, stream);
-    gpu_.EndRange();
     step.actions.emplace_back(index, span);
   }
+  gpu_.EndRange();
   if (!failpoint.empty())
     if (const auto number = FailpointNumber(failpoint)) Spoil(kernel, &gpu_, layout_, plan_, bound, *number);
   if (step.inputs.watch) step.inputs.watch->After(kernel, bound, static_cast<int>(index));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/gpu.h"
@@ -54,6 +55,7 @@ class GpuExecutor : public Executor {
   Gpu& gpu_;
   const Tensor workspace_;
   std::vector<BoundAction> actions_;
+  std::vector<std::string> names_;  // of the actions, for profilers
 
   GpuStream own_streams_[3];  // where no communicator has one
   void* streams_[3] = {};

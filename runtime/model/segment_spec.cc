@@ -77,7 +77,7 @@ SegmentSpec Builder::Embedding() const {
   AddMatrix(s, "embedding.tokens", {model.padded_vocabulary(), D()}, 0.02, model.vocabulary);
   if (model.position == PositionKind::learned) AddMatrix(s, "embedding.positions", {model.max_positions, D()});
   if (model.dropout > 0) s.backward_weight_scratch = LayOut({T("dropped_dy", {N(), D()})});
-  s.gpu_workspace = GpuWorkspace(0);
+  s.gpu_workspace = std::max(GpuWorkspace(0), EmbeddingBackwardWorkspaceBytes(N()));
   const double elements = static_cast<double>(N() * D());
   s.forward_flops = 2 * elements;
   s.backward_weight_flops = 2 * elements;
@@ -104,7 +104,10 @@ SegmentSpec Builder::Attention(int64_t layer) const {
   s.forward_scratch = LayOut({T("projection", {N(), D()})});
   s.backward_input_scratch = LayOut({T("dattended", {N(), QueryWidth()})});
 
-  s.gpu_workspace = GpuWorkspace(std::max(model.qkv_bias ? QkvWidth() : 0, model.bias ? D() : 0));
+  const AttentionShape attention{shape.samples, shape.tokens, model.heads, model.kv_heads, model.head_size()};
+  s.gpu_workspace = std::max({GpuWorkspace(std::max(model.qkv_bias ? QkvWidth() : 0, model.bias ? D() : 0)),
+                              AttentionWorkspaceBytes(attention, compute, false),
+                              AttentionWorkspaceBytes(attention, compute, true)});
 
   // Causal attention reads half of the scores: two products forward; five backward, the scores computed again.
   const double qkv = 2.0 * N() * D() * QkvWidth();

@@ -35,7 +35,7 @@ Limit TightestLimit(const JobSpec& spec, DeviceKind device, int64_t available_by
 }
 
 std::string Numbers(const Plan& plan) {
-  const MemoryBreakdown m = BreakDown(plan, Tier::device, Machine{});
+  const MemoryBreakdown m = BreakDown(plan, Tier::device, DefaultMachine(plan.options.device));
   std::string text;
   auto row = [&](const char* name, int64_t bytes) {
     if (bytes > 0) text += std::string("\n  ") + name + " " + FormatBytes(bytes);

@@ -24,7 +24,7 @@ Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options) {
     for (const std::string& fault : faults) message += "\n  " + fault;
     throw RuntimeError(message);
   }
-  plan.price = PriceOf(layout, plan, Machine{});
+  plan.price = PriceOf(layout, plan, DefaultMachine(options.device));
   return plan;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "kernels/workspace.h"
 #include "runtime/plan/lifetime.h"
 #include "runtime/plan/memory_map.h"
 
@@ -60,7 +61,35 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
   }
 }
 
+/// What the kernels of a GPU's compute stream share: those of segments, and the sum of squares of a unit's part.
+int64_t GpuWorkspaceBytes(const ModelLayout& layout) {
+  int64_t bytes = 0;
+  for (const SegmentSpec& segment : layout.segments) bytes = std::max(bytes, segment.gpu_workspace);
+  for (const ParamUnit& unit : layout.units) bytes = std::max(bytes, SumOfSquaresWorkspaceBytes(unit.numel));
+  return bytes;
+}
+
 }  // namespace
+
+Machine DefaultMachine(DeviceKind device) {
+  Machine machine;
+  if (device == DeviceKind::cpu) return machine;
+  machine.flops_f32 = 40e12;
+  machine.flops_16bit = 600e12;
+  machine.flops_f64 = 30e12;
+  machine.memory_bytes = 3.5e12;
+  machine.link_bytes = 190e9;
+  machine.latency_seconds = 40e-6;
+  machine.library_bytes = int64_t{560} << 20;
+  machine.first_communicator_bytes = int64_t{672} << 20;  // NCCL with 16 channels
+  machine.communicator_bytes = int64_t{294} << 20;
+  return machine;
+}
+
+int64_t Machine::LibraryBytes(const PlanOptions& options) const {
+  const int64_t further = options.ranks > 1 ? kStreams - 1 : 0;
+  return library_bytes + (options.ranks > 1 ? first_communicator_bytes : 0) + further * communicator_bytes;
+}
 
 int64_t SnapshotBytes(const ModelLayout& layout, const PlanOptions& options) {
   if (!options.training || !options.snapshot) return 0;
@@ -78,9 +107,8 @@ Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machin
     price.peak_bytes[t] = price.resident_bytes[t] + price.arena_bytes[t];
   }
   if (plan.options.device == DeviceKind::cuda)
-    for (const SegmentSpec& segment : layout.segments)
-      price.workspace_bytes = std::max(price.workspace_bytes, segment.gpu_workspace);
-  price.peak_bytes[static_cast<int>(Tier::device)] += machine.library_bytes + price.workspace_bytes;
+    price.workspace_bytes = GpuWorkspaceBytes(layout);
+  price.peak_bytes[static_cast<int>(Tier::device)] += machine.LibraryBytes(plan.options) + price.workspace_bytes;
   price.snapshot_bytes = SnapshotBytes(layout, plan.options);
   price.peak_bytes[static_cast<int>(Tier::host)] += price.snapshot_bytes;
 
@@ -154,7 +182,7 @@ MemoryBreakdown BreakDown(const Plan& plan, Tier tier, const Machine& machine) {
     }
   }
   total.gaps = plan.arena_bytes[static_cast<int>(tier)] - most;
-  if (tier == Tier::device) total.libraries = machine.library_bytes;
+  if (tier == Tier::device) total.libraries = machine.LibraryBytes(plan.options);
   return total;
 }
 

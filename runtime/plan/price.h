@@ -20,10 +20,18 @@ struct Machine {
   double memory_bytes = 6e9;       ///< read or written, a second
   double link_bytes = 1e9;         ///< sent by a rank, a second
   double latency_seconds = 50e-6;  ///< of one message
-  /// Resident memory of libraries beyond the plan's buffers, once training runs: oneDNN's scratchpads and kernels, the
-  /// transport's buffers, thread stacks and the heap's slack.
+  /// Memory of libraries beyond the plan's buffers, once training runs. A CPU's: oneDNN's scratchpads and kernels, the
+  /// transport's buffers, thread stacks and the heap's slack. A GPU's: the context and the kernels' code.
   int64_t library_bytes = 12 << 20;
+  /// Device memory of the first communicator of a process, and of each further one.
+  int64_t first_communicator_bytes = 0, communicator_bytes = 0;
+
+  /// What all of that is for a plan: its communicators, and the libraries.
+  int64_t LibraryBytes(const PlanOptions& options) const;
 };
+
+/// What is assumed of a machine that nobody has measured: the defaults above, or one H200 of a host with NVLink.
+Machine DefaultMachine(DeviceKind device);
 
 /// Bytes of the copy that an asynchronous checkpoint is written from: this rank's shard of every unit's fp32 master and
 /// moments, whatever the stage; 0 where the plan has none.
