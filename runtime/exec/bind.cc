@@ -181,6 +181,7 @@ class Binder {
     if (ranks == 1) return;
     const bool direct = !IsWhole(destination) && !action.accumulate;
     const ReduceWorkspace places = ReduceWorkspaceOf(bound.whole.bytes(), ranks, direct, c_.plan.options.device);
+    if (places.bytes() == 0) return;  // NCCL has memory of its own
     const Tensor workspace = c_.arena.Bytes(Get(Need(action, Operand::workspace)));
     bound.workspace = workspace.Flat(0, places.communicator_bytes);
     if (!direct)

@@ -1,5 +1,7 @@
 // Promise: what GpuExecutor enqueues is the plan. On a GPU that is none, with the CPU's kernels, it gives the bits of
 // HostExecutor under every ZeRO stage, and ends as it does when numbers are not finite or a rank fails.
+#include "runtime/exec/bind.h"
+#include "runtime/plan/planner.h"
 #include "test/catch.h"
 #include "test/layout/fake_gpu.h"
 #include "test/layout/harness.h"
@@ -49,6 +51,22 @@ TEST_CASE("fp16 skips the same steps") {
   CHECK(gpu.records.front().skipped);
   CHECK_FALSE(gpu.records.back().skipped);
   RequireSame(host, gpu);
+}
+
+TEST_CASE("every action of a GPU's plan binds, under every stage: NCCL needs no workspace of the plan's") {
+  JobSpec spec = TinySpec();
+  spec.batch.micro_batch_size = 6;
+  spec.batch.accumulation = 1;
+  for (int stage = 0; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    spec.zero.stage = stage;
+    const ModelLayout layout = LayoutOf(spec, 2);
+    const Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 1, 2, DeviceKind::cuda));
+    const ParamStore store(layout, plan);
+    const Arena arena({&plan});
+    const BindContext context{layout, plan, store, arena, {6, 16}, spec.model.hidden};
+    for (const BoundAction& bound : Bind(context)) CHECK((!bound.workspace || bound.workspace.numel() == 0));
+  }
 }
 
 }  // namespace

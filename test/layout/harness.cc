@@ -56,6 +56,13 @@ bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
+/// A file of the repository, also where the test runs from a bundle (scripts/bundle.sh).
+std::string SourceFile(const std::string& name) {
+  const std::filesystem::path here = std::filesystem::path(DS_SOURCE_DIR) / name;
+  if (std::filesystem::exists(here)) return here.string();
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / name).string();
+}
+
 }  // namespace
 
 JobSpec TinySpec() {
@@ -70,7 +77,7 @@ JobSpec TinySpec() {
   model.ffn = 64;
   model.vocabulary = 257;
   model.max_positions = 16;
-  spec.data.train = {std::string(DS_SOURCE_DIR) + "/LICENSE"};
+  spec.data.train = {SourceFile("LICENSE")};
   spec.data.sequence_length = 16;
   spec.training.steps = 20;
   spec.batch.train_batch_size = 12;
