@@ -11,8 +11,10 @@ namespace ds {
 namespace {
 
 using NvmlDevice = void*;
+/// nvmlMemory_v2_t: `used` without what the driver keeps for itself.
 struct NvmlMemory {
-  unsigned long long total, free, used;
+  unsigned version = sizeof(NvmlMemory) | 2u << 24;
+  unsigned long long total = 0, reserved = 0, free = 0, used = 0;
 };
 constexpr unsigned kNameSize = 96;
 
@@ -38,7 +40,7 @@ struct Nvml {
     return library && Find(init, "nvmlInit_v2") && Find(shutdown, "nvmlShutdown") &&
            Find(driver_version, "nvmlSystemGetDriverVersion") && Find(count, "nvmlDeviceGetCount_v2") &&
            Find(handle, "nvmlDeviceGetHandleByIndex_v2") && Find(name, "nvmlDeviceGetName") &&
-           Find(uuid, "nvmlDeviceGetUUID") && Find(memory, "nvmlDeviceGetMemoryInfo") && init() == 0;
+           Find(uuid, "nvmlDeviceGetUUID") && Find(memory, "nvmlDeviceGetMemoryInfo_v2") && init() == 0;
   }
 };
 
@@ -74,7 +76,7 @@ std::vector<GpuFacts> VisibleGpus() {
     NvmlDevice device = nullptr;
     if (nvml.handle(i, &device) != 0) continue;
     char text[kNameSize] = {};
-    NvmlMemory memory{};
+    NvmlMemory memory;
     GpuFacts gpu;
     gpu.index = static_cast<int>(i);
     if (nvml.name(device, text, sizeof text) == 0) gpu.name = text;
