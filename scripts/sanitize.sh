@@ -60,9 +60,14 @@ export TSAN_OPTIONS="suppressions=$where/thread.supp ignore_noninstrumented_modu
 export ASAN_OPTIONS="detect_leaks=1 exitcode=66 detect_stack_use_after_return=0"
 export UBSAN_OPTIONS="print_stacktrace=1 halt_on_error=1"
 export OMP_WAIT_POLICY=passive
+# Handshakes that are refused are left out under TSan: with the gRPC 1.51 and OpenSSL 3.0 of Debian 12, neither of them
+# built with it, their clients crashed (about one run in twenty) or hung (one in twelve, under load) inside of OpenSSL,
+# which memcheck and ASan find nothing wrong with. They run under ASan, and in every build without sanitizers.
+cases=()
+[[ $kind != thread ]] || cases=("~[refused-tls]")
 failed=0
 for i in "${!tests[@]}"; do
   echo "== ${tests[$i]} under $kind"
-  timeout --kill-after=10 1800 "${fixed[@]}" "$build/bin/${names[$i]}" || { code=$? failed=1; echo "== ${tests[$i]}: failed (exit code $code)"; }
+  timeout --kill-after=10 1800 "${fixed[@]}" "$build/bin/${names[$i]}" "${cases[@]}" || { code=$? failed=1; echo "== ${tests[$i]}: failed (exit code $code)"; }
 done
 exit "$failed"

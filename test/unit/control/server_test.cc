@@ -160,7 +160,7 @@ TEST_CASE("An agent of the job joins, has its session, and messages go both ways
   }
 }
 
-TEST_CASE("Strangers get nothing") {
+TEST_CASE("Strangers get nothing", "[refused-tls]") {
   Server server;
   JobAuthority other;
   SECTION("a certificate of another job's authority") {
