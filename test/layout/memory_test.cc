@@ -157,7 +157,7 @@ TEST_CASE("child: peak", "[.peak-child]") {
               static_cast<long long>(measured.device_peak + measured.host_peak));
 }
 
-TEST_CASE("the predicted peak of a 30M-parameter model is within 5% of the measured one") {
+TEST_CASE("the predicted peak of a 30M-parameter model is within 5% of the measured one", "[measured-memory]") {
   for (const char* job : {"1,0,0,1", "1,3,1,0"}) {
     CAPTURE(job);
     const std::string command =
