@@ -2,6 +2,7 @@
 #pragma once
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -36,9 +37,17 @@ inline Value FlagValue(const std::string& text, const char* flag) {
 }
 
 /// Calls `handler` on SIGINT and SIGTERM. Waiting for a pipe ends then with EINTR: nothing may come out of it any more.
+/// A signal that comes just before the wait begins would not end it, so one follows every second from then on.
 inline void OnInterrupt(void (*handler)(int)) {
+  static void (*interrupt)(int);
+  interrupt = handler;
   struct sigaction action {};
-  action.sa_handler = handler;
+  action.sa_handler = [](int) { ::alarm(1); };
+  ::sigaction(SIGALRM, &action, nullptr);
+  action.sa_handler = [](int signal) {
+    interrupt(signal);
+    ::alarm(1);
+  };
   for (int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
