@@ -11,9 +11,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
@@ -310,6 +312,30 @@ TEST_CASE("a signal ends the wait for a pipe that is silent, and leaves nothing"
   CHECK(WEXITSTATUS(status) == 128 + SIGTERM);
   ::close(pipe);
   CHECK(folder.Names() == std::set<std::string>{"pipe"});
+}
+
+TEST_CASE("a signal ends the wait for a silent pipe whenever it comes, also just before the wait begins") {
+  TempFolder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  const int pipe = ::open((folder / "pipe").c_str(), O_RDWR | O_CLOEXEC);  // never at its end, and nothing in it
+  const std::string program = std::string(DS_BIN_DIR) + "/ds-convert", output = folder / "a.tok";
+  for (int i = 0; i < 24; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(pipe, STDIN_FILENO);
+      ::execl(program.c_str(), "ds-convert", "data", "-i", "-", "--format", "text", "-o", output.c_str(), nullptr);
+      ::_exit(1);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(i));
+    ::kill(child, SIGTERM);
+    int status = 0, left = 10'000;  // milliseconds
+    while (::waitpid(child, &status, WNOHANG) == 0 && --left > 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CAPTURE(i);
+    if (left == 0) ::kill(child, SIGKILL);
+    CHECK(left > 0);
+  }
+  ::close(pipe);
 }
 
 TEST_CASE("an output in the folder that is converted is no input of the same command") {
