@@ -5,11 +5,11 @@
 #include <cstring>
 #include <thread>
 
-#include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
 #include "runtime/exec/action_names.h"
+#include "runtime/exec/reduce_bucket.h"
 #include "runtime/exec/step_facts.h"
 #include "runtime/plan/planner.h"
 
@@ -233,7 +233,10 @@ void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext&
       timeline.bytes[Index(ActionKind::gather)] += bound.shard.bytes() * (plan_.options.ranks - 1);
       return;
     case ActionKind::reduce:
-      return Reduce(step, bound, kernel);
+      timeline.bytes[Index(ActionKind::reduce)] +=
+          ReduceBucket(kernel, communicators_.reduce.get(), plan_.options.ranks, bound,
+                       [&](const Tensor& from, const Tensor& to) { CopyTensor(from, to, kernel.stream); });
+      return;
     case ActionKind::release:
       return;  // the arena's plan gives the memory to others
     case ActionKind::sum_tied:
@@ -273,28 +276,6 @@ void GpuExecutor::Compute(Step& step, BoundAction& bound, const KernelContext& k
 
 void GpuExecutor::CopyTensor(const Tensor& from, const Tensor& to, void* stream) {
   gpu_.Copy(from.data, to.data, from.bytes(), stream);
-}
-
-void GpuExecutor::Reduce(Step& step, const BoundAction& bound, const KernelContext& kernel) {
-  const bool accumulate = bound.action->accumulate;
-  if (plan_.options.ranks == 1) {
-    if (accumulate)
-      Add(kernel, bound.shard, bound.whole, bound.shard);
-    else if (bound.shard.data != bound.whole.data)
-      CopyTensor(bound.whole, bound.shard, kernel.stream);
-    return;
-  }
-  const Tensor piece = bound.staging ? bound.staging : bound.shard;
-  communicators_.reduce->ReduceScatter(bound.whole, piece, bound.workspace);
-  if (bound.staging) {
-    if (accumulate)
-      Add(kernel, bound.shard, bound.staging, bound.shard);
-    else
-      CopyTensor(bound.staging, bound.shard, kernel.stream);
-  }
-  if (bound.all) communicators_.reduce->AllGather(bound.shard, bound.all);
-  const int64_t times = bound.all ? 2 : 1;
-  step.outcome.timeline.bytes[Index(ActionKind::reduce)] += times * piece.bytes() * (plan_.options.ranks - 1);
 }
 
 void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext& kernel) {

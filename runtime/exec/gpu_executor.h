@@ -34,7 +34,6 @@ class GpuExecutor : public Executor {
   void Enqueue(Step& step, size_t index);
   void RunAction(Step& step, BoundAction& bound, const KernelContext& kernel);
   void Compute(Step& step, BoundAction& bound, const KernelContext& kernel);
-  void Reduce(Step& step, const BoundAction& bound, const KernelContext& kernel);
   void Norm(Step& step, const BoundAction& bound, const KernelContext& kernel);
   void UploadBatches(const Step& step);
   void FinishStep(Step& step);

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
 #include "runtime/exec/action_names.h"
+#include "runtime/exec/reduce_bucket.h"
 #include "runtime/exec/step_facts.h"
 #include "runtime/plan/planner.h"
 
@@ -183,26 +184,10 @@ void HostExecutor::Gather(Step& step, const BoundAction& bound) {
 
 void HostExecutor::Reduce(Step& step, const BoundAction& bound) {
   const KernelContext single;  // the compute stream has the cores
-  const bool accumulate = bound.action->accumulate;
-  if (plan_.options.ranks == 1) {
-    if (accumulate)
-      Add(single, bound.shard, bound.whole, bound.shard);
-    else if (bound.shard.data != bound.whole.data)
-      std::memcpy(bound.shard.data, bound.whole.data, static_cast<size_t>(bound.whole.bytes()));
-    return;
-  }
-  const Tensor piece = bound.staging ? bound.staging : bound.shard;
-  communicators_.reduce->ReduceScatter(bound.whole, piece, bound.workspace);
-  if (bound.staging) {
-    if (accumulate)
-      Add(single, bound.shard, bound.staging, bound.shard);
-    else
-      std::memcpy(bound.shard.data, bound.staging.data, static_cast<size_t>(bound.staging.bytes()));
-  }
-  if (bound.all) communicators_.reduce->AllGather(bound.shard, bound.all);
-  const int64_t times = bound.all ? 2 : 1;
   step.of_stream[Index(StreamKind::reduce)].bytes[Index(ActionKind::reduce)] +=
-      times * piece.bytes() * (plan_.options.ranks - 1);
+      ReduceBucket(single, communicators_.reduce.get(), plan_.options.ranks, bound, [](const Tensor& from, const Tensor& to) {
+        std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+      });
 }
 
 // One small all-gather carries all that the ranks must agree on.
