@@ -1,5 +1,5 @@
 // Causal scaled dot-product attention with grouped key and value heads, computed in blocks of query rows (Dao et al.
-// 2022): the T x T scores are never stored.
+// 2022): the T x T scores are never stored, but by cuDNN's deterministic backward, a part at a time (workspace.h).
 #pragma once
 
 #include "kernels/context.h"

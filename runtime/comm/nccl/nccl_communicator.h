@@ -7,8 +7,7 @@
 // - Several communicators of one process may be at work at once. The host must then issue their calls in one order on
 //   all ranks: on each GPU kernels of all of them must fit beside each other, or begin in the order of the calls.
 // - ReduceScatter adds in the order of NCCL's rings: with `pinned`, a function of the ranks' places, the number of
-// elements
-//   and the channels, the same in every run. 16-bit sums are rounded at each addition.
+//   elements and the channels, the same in every run. 16-bit sums are rounded at each addition.
 // - What different ranks ask for is not compared.
 // - A factory's communicators, and those that came of Split, break together: when one of them fails or is aborted, when
 //   a rank is lost, or when a peer's break. Every call and CheckAsync then throws CommunicatorAborted, and kernels that
@@ -26,8 +25,8 @@ namespace ds {
 
 struct NcclOptions {
   int rank = 0, size = 1;
-  int device =
-      0;  ///< CUDA's index of this rank's GPU, which becomes the current one of threads that make communicators
+  /// CUDA's index of this rank's GPU, which becomes the current one of threads that make communicators.
+  int device = 0;
   std::string interface_address = "127.0.0.1";  ///< the local address whose network interface carries data
   /// Longest time to connect; communicators are made, and first calls connect, within it.
   std::chrono::milliseconds timeout{600'000};
