@@ -1,9 +1,8 @@
-#include "kernels/attention.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention_blocks.h"
 #include "kernels/convert.h"
 #include "kernels/dispatch.h"
 #include "kernels/dropout_mask.h"
@@ -17,19 +16,18 @@ namespace ds {
 namespace {
 
 using detail::Acc;
-
-constexpr int64_t kBlockRows = 64;  ///< query rows whose scores exist at a time
+using detail::RowBlock;
+using detail::RowBlocks;
 
 /// Addresses and strides in the packed tensors.
 template <class T>
 struct Layout {
   AttentionShape s;
-  int64_t group, blocks, token_stride, out_stride;  ///< query heads a KV head; blocks of rows; elements a token
+  int64_t group, token_stride, out_stride;  ///< query heads a KV head; elements a token
 
   explicit Layout(const AttentionShape& shape)
       : s(shape),
         group(shape.heads / shape.kv_heads),
-        blocks((shape.tokens + kBlockRows - 1) / kBlockRows),
         token_stride((shape.heads + 2 * shape.kv_heads) * shape.head_size),
         out_stride(shape.heads * shape.head_size) {}
 
@@ -57,16 +55,6 @@ struct Layout {
   Acc<T> Scale() const { return Acc<T>(1) / std::sqrt(static_cast<Acc<T>>(s.head_size)); }
 };
 
-/// A block of query rows of one head; it sees the columns (keys) [0, columns).
-struct RowBlock {
-  int64_t begin, rows, columns;
-};
-
-RowBlock BlockAt(int64_t tokens, int64_t index) {
-  const int64_t begin = index * kBlockRows, end = std::min(tokens, begin + kBlockRows);
-  return {begin, end - begin, end};
-}
-
 /// The mask of one row of probabilities, if there is dropout.
 class RowDropout {
  public:
@@ -79,11 +67,12 @@ class RowDropout {
 
   bool active() const { return active_; }
 
-  /// use(begin, n, factors) for pieces of the columns [0, n) of row `row` of the [B, heads, T] rows.
+  /// use(begin, n, factors) for pieces of the `columns` columns from key `first_key` on of row `row` of the
+  /// [B, heads, T] rows.
   template <class A, class Use>
-  void ForPieces(int64_t row, int64_t columns, const Use& use) const {
+  void ForPieces(int64_t row, int64_t first_key, int64_t columns, const Use& use) const {
     A factors[detail::kMaxFactors];
-    const uint64_t first = (first_row_ + static_cast<uint64_t>(row)) * tokens_;
+    const uint64_t first = (first_row_ + static_cast<uint64_t>(row)) * tokens_ + static_cast<uint64_t>(first_key);
     for (int64_t begin = 0; begin < columns; begin += detail::kMaxFactors) {
       const int64_t n = std::min(detail::kMaxFactors, columns - begin);
       detail::DropoutFactors(rule_, stream_, first + static_cast<uint64_t>(begin), factors, n);
@@ -119,7 +108,7 @@ class Carver {
 };
 
 /// Elements of a block of scores, at most.
-int64_t BlockElements(const AttentionShape& s) { return std::min(kBlockRows, s.tokens) * s.tokens; }
+int64_t BlockElements(const AttentionShape& s) { return std::min(RowBlocks::kRows, s.tokens) * s.tokens; }
 
 template <class T>
 int64_t ForwardBytes(const AttentionShape& s) {
@@ -146,11 +135,12 @@ int64_t WholeLanes(int64_t seen, int64_t columns) {
   return std::min(columns, (seen + detail::kLanes - 1) / detail::kLanes * detail::kLanes);
 }
 
-/// Turns the scores of a row that sees `seen` of `columns` columns into probabilities (0 behind `seen`), times the
-/// dropout factors, and returns log(sum exp(scale * score)). `out` may be `scores`.
+/// Turns the scores of a row that sees `seen` of `columns` columns, which are keys from `first_key` on, into
+/// probabilities (0 behind `seen`), times the dropout factors, and returns log(sum exp(scale * score)). `out` may be
+/// `scores`.
 template <class T>
-Acc<T> SoftmaxRow(Acc<T>* scores, int64_t seen, int64_t columns, Acc<T> scale, const RowDropout& dropout, int64_t row,
-                  T* out) {
+Acc<T> SoftmaxRow(Acc<T>* scores, int64_t first_key, int64_t seen, int64_t columns, Acc<T> scale,
+                  const RowDropout& dropout, int64_t row, T* out) {
   using A = Acc<T>;
   const int64_t whole = WholeLanes(seen, columns);
   std::fill(scores + seen, scores + whole, -std::numeric_limits<A>::infinity());
@@ -164,7 +154,7 @@ Acc<T> SoftmaxRow(Acc<T>* scores, int64_t seen, int64_t columns, Acc<T> scale, c
 #pragma omp simd
   for (int64_t j = 0; j < whole; ++j) scores[j] *= inverse;
   if (dropout.active())
-    dropout.ForPieces<A>(row, seen, [=](int64_t begin, int64_t n, const A* factors) {
+    dropout.ForPieces<A>(row, first_key, seen, [=](int64_t begin, int64_t n, const A* factors) {
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) scores[begin + j] *= factors[j];
     });
@@ -184,16 +174,16 @@ void ForwardBlock(const Layout<T>& at, int64_t b, int64_t h, RowBlock block, con
     probabilities = scores;
   else
     probabilities = carver.Take<T>(block.rows * n);
-  Multiply(block.rows, n, size, at.Query(qkv, b, block.begin, h), at.token_stride, false, at.Key(qkv, b, 0, kv),
-           at.token_stride, true, scores, n, false);
+  Multiply(block.rows, n, size, at.Query(qkv, b, block.begin, h), at.token_stride, false,
+           at.Key(qkv, b, block.first, kv), at.token_stride, true, scores, n, false);
   detail::Widest([&] {
     for (int64_t i = 0; i < block.rows; ++i) {
       const int64_t row = at.RowIndex(b, h, block.begin + i);
-      log_sum_exp[row] =
-          SoftmaxRow(scores + i * n, block.begin + i + 1, n, at.Scale(), dropout, row, probabilities + i * n);
+      log_sum_exp[row] = SoftmaxRow(scores + i * n, block.first, n - block.rows + i + 1, n, at.Scale(), dropout, row,
+                                    probabilities + i * n);
     }
   });
-  Multiply(block.rows, size, n, probabilities, n, false, at.Value(qkv, b, 0, kv), at.token_stride, false,
+  Multiply(block.rows, size, n, probabilities, n, false, at.Value(qkv, b, block.first, kv), at.token_stride, false,
            at.Out(out, b, block.begin, h), at.out_stride, false);
 }
 
@@ -218,11 +208,11 @@ struct BackwardScratch {
 /// One row: scores -> probabilities p (times dropout), and their gradient dp -> gradient of the scores
 /// ds = p * (dp * factor - delta) * scale, where delta = sum_j p_j dp_j factor_j = dout . out.
 template <class T>
-void BackwardRow(Acc<T>* scores, Acc<T>* dprobabilities, int64_t seen, int64_t columns, Acc<T> scale, Acc<T> lse,
-                 Acc<T> delta, const RowDropout& dropout, int64_t row, T* probabilities, T* dscores) {
+void BackwardRow(Acc<T>* scores, Acc<T>* dprobabilities, int64_t first_key, int64_t seen, int64_t columns, Acc<T> scale,
+                 Acc<T> lse, Acc<T> delta, const RowDropout& dropout, int64_t row, T* probabilities, T* dscores) {
   using A = Acc<T>;
   if (dropout.active()) {
-    dropout.ForPieces<A>(row, seen, [=](int64_t begin, int64_t n, const A* factors) {
+    dropout.ForPieces<A>(row, first_key, seen, [=](int64_t begin, int64_t n, const A* factors) {
       A *s = scores + begin, *d = dprobabilities + begin;
 #pragma omp simd
       for (int64_t j = 0; j < n; ++j) {
@@ -266,7 +256,9 @@ template <class T>
 void BackwardBlock(const Layout<T>& at, int64_t b, int64_t h, RowBlock block, const T* dout, const T* qkv, const T* out,
                    const Acc<T>* log_sum_exp, const RowDropout& dropout, T* dqkv, const BackwardScratch<T>& w) {
   const int64_t size = at.s.head_size, n = block.columns, rows = block.rows, kv = h / at.group;
-  const T *q = at.Query(qkv, b, block.begin, h), *k = at.Key(qkv, b, 0, kv), *v = at.Value(qkv, b, 0, kv);
+  const T *q = at.Query(qkv, b, block.begin, h), *k = at.Key(qkv, b, block.first, kv);
+  const T* v = at.Value(qkv, b, block.first, kv);
+  Acc<T>*dkey = w.dkey + block.first * size, *dvalue = w.dvalue + block.first * size;
   const T *d = at.Out(dout, b, block.begin, h), *o = at.Out(out, b, block.begin, h);
   Multiply(rows, n, size, q, at.token_stride, false, k, at.token_stride, true, w.scores, n, false);
   Multiply(rows, n, size, d, at.out_stride, false, v, at.token_stride, true, w.dprobabilities, n, false);
@@ -274,18 +266,18 @@ void BackwardBlock(const Layout<T>& at, int64_t b, int64_t h, RowBlock block, co
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = at.RowIndex(b, h, block.begin + i);
       const Acc<T> delta = Dot(d + i * at.out_stride, o + i * at.out_stride, size);
-      BackwardRow(w.scores + i * n, w.dprobabilities + i * n, block.begin + i + 1, n, at.Scale(), log_sum_exp[row],
-                  delta, dropout, row, w.probabilities + i * n, w.dscores + i * n);
+      BackwardRow(w.scores + i * n, w.dprobabilities + i * n, block.first, n - rows + i + 1, n, at.Scale(),
+                  log_sum_exp[row], delta, dropout, row, w.probabilities + i * n, w.dscores + i * n);
     }
   });
-  Multiply(n, size, rows, w.probabilities, n, true, d, at.out_stride, false, w.dvalue, size, true);
-  Multiply(n, size, rows, w.dscores, n, true, q, at.token_stride, false, w.dkey, size, true);
+  Multiply(n, size, rows, w.probabilities, n, true, d, at.out_stride, false, dvalue, size, true);
+  Multiply(n, size, rows, w.dscores, n, true, q, at.token_stride, false, dkey, size, true);
   Multiply(rows, size, n, w.dscores, n, false, k, at.token_stride, false, at.Query(dqkv, b, block.begin, h),
            at.token_stride, false);
 }
 
 void CheckShape(const char* kernel, const AttentionShape& s, const Tensor& qkv, const Tensor& out,
-                const Tensor& log_sum_exp) {
+                const Tensor& log_sum_exp, const Tensor& first_key) {
   detail::Check(
       s.batch >= 0 && s.tokens >= 0 && s.head_size > 0 && s.kv_heads > 0 && s.heads > 0 && s.heads % s.kv_heads == 0,
       kernel,
@@ -297,36 +289,41 @@ void CheckShape(const char* kernel, const AttentionShape& s, const Tensor& qkv, 
   detail::CheckVector(kernel, "qkv", qkv, qkv.dtype, rows * (s.heads + 2 * s.kv_heads) * s.head_size);
   detail::CheckVector(kernel, "out", out, qkv.dtype, rows * s.heads * s.head_size);
   detail::CheckVector(kernel, "log_sum_exp", log_sum_exp, detail::AccumulateType(qkv.dtype), rows * s.heads);
+  detail::CheckFirstKey(kernel, s, first_key);
 }
 
 }  // namespace
 
 void AttentionForward(const KernelContext& context, const AttentionShape& shape, Tensor qkv,
-                      const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp) {
+                      const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp, Tensor first_key) {
   const char* kernel = "AttentionForward";
-  CheckShape(kernel, shape, qkv, out, log_sum_exp);
-  if (detail::RanOnCuda(kernel, cuda::AttentionForward, context, shape, qkv, dropout, out, log_sum_exp)) return;
+  CheckShape(kernel, shape, qkv, out, log_sum_exp, first_key);
+  if (detail::RanOnCuda(kernel, cuda::AttentionForward, context, shape, qkv, dropout, out, log_sum_exp, first_key))
+    return;
+  const RowBlocks blocks(shape, first_key);
   const RowDropout mask(shape, dropout);
   detail::DispatchFloating(qkv.dtype, kernel, [&](auto type) {
     using T = decltype(type);
     const Layout<T> at(shape);
-    detail::ParallelForWithScratch(
-        context, shape.batch * shape.heads * at.blocks, ForwardBytes<T>(shape), [&](int64_t i, std::byte* scratch) {
-          const int64_t head = i / at.blocks;
-          ForwardBlock<T>(at, head / shape.heads, head % shape.heads, BlockAt(shape.tokens, i % at.blocks), qkv.as<T>(),
-                          mask, out.as<T>(), log_sum_exp.as<Acc<T>>(), scratch);
-        });
+    detail::ParallelForWithScratch(context, shape.heads * blocks.count(), ForwardBytes<T>(shape),
+                                   [&](int64_t i, std::byte* scratch) {
+                                     const RowBlocks::Place place = blocks.At(i, shape.heads);
+                                     ForwardBlock<T>(at, place.sample, place.head, place.block, qkv.as<T>(), mask,
+                                                     out.as<T>(), log_sum_exp.as<Acc<T>>(), scratch);
+                                   });
   });
 }
 
 void AttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv, Tensor out,
-                       Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv) {
+                       Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv, Tensor first_key) {
   const char* kernel = "AttentionBackward";
-  CheckShape(kernel, shape, qkv, out, log_sum_exp);
+  CheckShape(kernel, shape, qkv, out, log_sum_exp, first_key);
   detail::CheckVector(kernel, "dout", dout, out.dtype, out.numel());
   detail::CheckVector(kernel, "dqkv", dqkv, qkv.dtype, qkv.numel());
-  if (detail::RanOnCuda(kernel, cuda::AttentionBackward, context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv))
+  if (detail::RanOnCuda(kernel, cuda::AttentionBackward, context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv,
+                        first_key))
     return;
+  const RowBlocks blocks(shape, first_key);
   const RowDropout mask(shape, dropout);
   detail::DispatchFloating(qkv.dtype, kernel, [&](auto type) {
     using T = decltype(type);
@@ -339,9 +336,9 @@ void AttentionBackward(const KernelContext& context, const AttentionShape& shape
           std::fill_n(w.dkey, n, Acc<T>(0));
           std::fill_n(w.dvalue, n, Acc<T>(0));
           for (int64_t h = kv * at.group; h < (kv + 1) * at.group; ++h)
-            for (int64_t i = 0; i < at.blocks; ++i)
-              BackwardBlock<T>(at, b, h, BlockAt(shape.tokens, i), dout.as<T>(), qkv.as<T>(), out.as<T>(),
-                               log_sum_exp.as<Acc<T>>(), mask, dqkv.as<T>(), w);
+            for (const RowBlock& block : blocks.Of(b))
+              BackwardBlock<T>(at, b, h, block, dout.as<T>(), qkv.as<T>(), out.as<T>(), log_sum_exp.as<Acc<T>>(), mask,
+                               dqkv.as<T>(), w);
           for (int64_t t = 0; t < shape.tokens; ++t) {
             detail::Convert(w.dkey + t * shape.head_size, at.Key(dqkv.as<T>(), b, t, kv), shape.head_size);
             detail::Convert(w.dvalue + t * shape.head_size, at.Value(dqkv.as<T>(), b, t, kv), shape.head_size);

@@ -47,16 +47,20 @@ AttentionLayout LayoutOf(const char* kernel, const AttentionShape& s, const Atte
   return at;
 }
 
+/// Null where there are none.
+const int32_t* FirstKeys(const Tensor& first_key) { return first_key ? Elements<int32_t>(first_key) : nullptr; }
+
 }  // namespace
 
 void OwnAttentionForward(const KernelContext& context, const AttentionShape& shape, Tensor qkv,
-                         const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp) {
+                         const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp, Tensor first_key) {
   const AttentionLayout at = LayoutOf("AttentionForward", shape, dropout, qkv.dtype, Aligned(qkv.data, out.data));
   if (qkv.numel() == 0) return;
   DispatchFloating(qkv.dtype, "AttentionForward", [&](auto type) {
     using T = decltype(type);
     const AttentionTensors<T> tensors{
-        Elements<T>(qkv), nullptr, Elements<T>(out), nullptr, Elements<Acc<T>>(log_sum_exp), nullptr};
+        Elements<T>(qkv),    nullptr, Elements<T>(out), nullptr, Elements<Acc<T>>(log_sum_exp), nullptr,
+        FirstKeys(first_key)};
     if constexpr (std::is_same_v<T, Acc<T>>)
       AttentionForwardFma(Stream(context), at, tensors);
     else
@@ -65,7 +69,8 @@ void OwnAttentionForward(const KernelContext& context, const AttentionShape& sha
 }
 
 void OwnAttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv,
-                          Tensor out, Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv) {
+                          Tensor out, Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv,
+                          Tensor first_key) {
   const char* kernel = "AttentionBackward";
   const AttentionLayout at =
       LayoutOf(kernel, shape, dropout, qkv.dtype, Aligned(dout.data, qkv.data, out.data, dqkv.data));
@@ -78,7 +83,8 @@ void OwnAttentionBackward(const KernelContext& context, const AttentionShape& sh
                                       Elements<T>(out),
                                       Elements<T>(dqkv),
                                       Elements<Acc<T>>(log_sum_exp),
-                                      Workspace<Acc<T>>(context, kernel, rows * static_cast<int64_t>(sizeof(Acc<T>)))};
+                                      Workspace<Acc<T>>(context, kernel, rows * static_cast<int64_t>(sizeof(Acc<T>))),
+                                      FirstKeys(first_key)};
     DeltaKernel<<<static_cast<unsigned>((rows * 32 + kDeltaThreads - 1) / kDeltaThreads), kDeltaThreads, 0,
                   Stream(context)>>>(at, tensors);
     CheckLaunch(kernel);
@@ -90,15 +96,15 @@ void OwnAttentionBackward(const KernelContext& context, const AttentionShape& sh
 }
 
 void AttentionForward(const KernelContext& context, const AttentionShape& shape, Tensor qkv,
-                      const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp) {
-  if (!CudnnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp))
-    OwnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp);
+                      const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp, Tensor first_key) {
+  if (first_key || !CudnnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp))
+    OwnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp, first_key);
 }
 
 void AttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv, Tensor out,
-                       Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv) {
-  if (!CudnnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv))
-    OwnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv);
+                       Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv, Tensor first_key) {
+  if (first_key || !CudnnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv))
+    OwnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv, first_key);
 }
 
 }  // namespace ds::cuda

@@ -81,7 +81,13 @@ constexpr int SharedBytes(int tiles, int weights) {
   return kRows<T> * (tiles * TileStride<T>(kHead) + weights * TileStride<T>(kRows<T>)) * static_cast<int>(sizeof(T));
 }
 
-template <class T, int kHead>
+/// The first tile of keys that a tile of queries sees: its first query sees the most.
+template <class T, bool kPacked>
+__device__ inline int FirstTile(const AttentionLayout& at, const int32_t* first_key, int sample, int begin) {
+  return FirstKey<kPacked>(at, first_key, sample, begin) / kRows<T> * kRows<T>;
+}
+
+template <class T, int kHead, bool kPacked>
 __global__ void __launch_bounds__(kThreads<T>) ForwardKernel(AttentionLayout at, AttentionTensors<T> tensors, T scale) {
   constexpr int kTile = kRows<T> * TileStride<T>(kHead), kDots = kRows<T> / kLanes;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -94,25 +100,30 @@ __global__ void __launch_bounds__(kThreads<T>) ForwardKernel(AttentionLayout at,
   const HeadRows<const T> v{tensors.qkv + at.Slot(sample, at.heads + at.kv_heads + kv), at.token_stride};
 
   Load<kHead>(queries, at, q, begin);
+  const int first_key = FirstKey<kPacked>(at, tensors.first_key, sample, row);
   RowSums<T, kHead> out = {};
   T largest = -INFINITY, sum = 0;
-  for (int key = 0; key < min(at.tokens, begin + kRows<T>); key += kRows<T>) {
+  for (int key = FirstTile<T, kPacked>(at, tensors.first_key, sample, begin); key < min(at.tokens, begin + kRows<T>);
+       key += kRows<T>) {
     Load<kHead>(others, at, k, key);
     FinishLoads();
     T p[kDots], top = largest, added = 0;
     DotRows<kHead>(p, queries, others, at.head_size);
 #pragma unroll
     for (int i = 0; i < kDots; ++i) {
-      if (key + Lane() + kLanes * i > row) p[i] = -INFINITY;
+      const int column = key + Lane() + kLanes * i;
+      if (column > row || (kPacked && column < first_key)) p[i] = -INFINITY;
       top = fmax(top, p[i]);
     }
 #pragma unroll
     for (int step = 1; step < kLanes; step *= 2) top = fmax(top, __shfl_xor_sync(~0u, top, step));
-    const T correction = exp(scale * (largest - top));
+    // A row may see no key of the first tiles: those before its document's.
+    const T base = kPacked && top == -INFINITY ? T(0) : top;
+    const T correction = exp(scale * (largest - base));
     largest = top;
 #pragma unroll
     for (int i = 0; i < kDots; ++i) {
-      p[i] = exp(scale * (p[i] - top));
+      p[i] = exp(scale * (p[i] - base));
       added += p[i];
       const int column = Lane() + kLanes * i;
       const T factor = at.mask.active ? at.mask.Factor<T>(at.Index(at.Rows(sample, head) + row, key + column)) : T(1);
@@ -142,7 +153,7 @@ __device__ inline void Differentiate(T& p, T& dp, T scale, T log_sum_exp, T delt
   p = probability * factor;
 }
 
-template <class T, int kHead>
+template <class T, int kHead, bool kPacked>
 __global__ void __launch_bounds__(kThreads<T>)
     QueryGradientKernel(AttentionLayout at, AttentionTensors<T> tensors, T scale) {
   constexpr int kTile = kRows<T> * TileStride<T>(kHead), kDots = kRows<T> / kLanes;
@@ -160,8 +171,10 @@ __global__ void __launch_bounds__(kThreads<T>)
   const int64_t index = at.Rows(sample, head) + row;
   const T log_sum_exp = row < at.tokens ? tensors.log_sum_exp[index] : T(0);
   const T delta = row < at.tokens ? tensors.delta[index] : T(0);
+  const int first_key = FirstKey<kPacked>(at, tensors.first_key, sample, row);
   RowSums<T, kHead> gradient = {};
-  for (int key = 0; key < min(at.tokens, begin + kRows<T>); key += kRows<T>) {
+  for (int key = FirstTile<T, kPacked>(at, tensors.first_key, sample, begin); key < min(at.tokens, begin + kRows<T>);
+       key += kRows<T>) {
     Load<kHead>(keys, at, k, key);
     Load<kHead>(values, at, v, key);
     FinishLoads();
@@ -172,7 +185,8 @@ __global__ void __launch_bounds__(kThreads<T>)
     for (int i = 0; i < kDots; ++i) {
       const int column = Lane() + kLanes * i;
       const T factor = at.mask.active ? at.mask.Factor<T>(at.Index(index, key + column)) : T(1);
-      Differentiate(p[i], dp[i], scale, log_sum_exp, delta, key + column <= row, factor);
+      const bool seen = key + column <= row && (!kPacked || key + column >= first_key);
+      Differentiate(p[i], dp[i], scale, log_sum_exp, delta, seen, factor);
       weights[Row() * TileStride<T>(kRows<T>) + column] = dp[i];
     }
     __syncwarp();
@@ -182,7 +196,7 @@ __global__ void __launch_bounds__(kThreads<T>)
   StoreRow<kHead>(gradient, T(1), at, HeadRows<T>{tensors.dqkv + at.Slot(sample, head), at.token_stride}, row);
 }
 
-template <class T, int kHead>
+template <class T, int kHead, bool kPacked>
 __global__ void __launch_bounds__(kThreads<T>)
     KeyGradientKernel(AttentionLayout at, AttentionTensors<T> tensors, T scale) {
   constexpr int kTile = kRows<T> * TileStride<T>(kHead), kDots = kRows<T> / kLanes;
@@ -196,9 +210,11 @@ __global__ void __launch_bounds__(kThreads<T>)
 
   Load<kHead>(keys, at, HeadRows<const T>{tensors.qkv + key_slot, at.token_stride}, begin);
   Load<kHead>(values, at, HeadRows<const T>{tensors.qkv + value_slot, at.token_stride}, begin);
+  const int end = QueriesEnd<kPacked>(at, tensors.first_key, sample, key);
+  const int last_end = QueriesEnd<kPacked>(at, tensors.first_key, sample, begin + kRows<T> - 1);
   RowSums<T, kHead> dkey = {}, dvalue = {};
   for (int head = kv * at.Group(); head < (kv + 1) * at.Group(); ++head)
-    for (int query = begin; query < at.tokens; query += kRows<T>) {
+    for (int query = begin; query < last_end; query += kRows<T>) {
       Load<kHead>(queries, at, HeadRows<const T>{tensors.qkv + at.Slot(sample, head), at.token_stride}, query);
       Load<kHead>(douts, at, HeadRows<const T>{tensors.dout + at.Out(sample, head), at.out_stride}, query);
       FinishLoads();
@@ -209,7 +225,7 @@ __global__ void __launch_bounds__(kThreads<T>)
       for (int i = 0; i < kDots; ++i) {
         const int column = Lane() + kLanes * i, row = query + column;
         const int64_t index = at.Rows(sample, head) + row;
-        const bool seen = row < at.tokens && key <= row;
+        const bool seen = row < end && key <= row;
         const T factor = at.mask.active ? at.mask.Factor<T>(at.Index(index, key)) : T(1);
         Differentiate(p[i], dp[i], scale, seen ? tensors.log_sum_exp[index] : T(0), seen ? tensors.delta[index] : T(0),
                       seen, factor);
@@ -234,10 +250,10 @@ T ScaleOf(const AttentionLayout& at) {
 
 template <class T>
 void AttentionForwardFma(cudaStream_t stream, const AttentionLayout& at, const AttentionTensors<T>& tensors) {
-  DispatchHead(at.head_size, [&](auto width) {
+  DispatchHead(at.head_size, tensors.first_key, [&](auto width, auto packed) {
     const auto blocks = static_cast<unsigned>(at.batch * at.heads * BlocksOf(at.tokens, kRows<T>));
-    LaunchWithShared("AttentionForward", ForwardKernel<T, width()>, blocks, kThreads<T>, SharedBytes<T, width()>(2, 1),
-                     stream, at, tensors, ScaleOf<T>(at));
+    LaunchWithShared("AttentionForward", ForwardKernel<T, width(), packed()>, blocks, kThreads<T>,
+                     SharedBytes<T, width()>(2, 1), stream, at, tensors, ScaleOf<T>(at));
   });
 }
 template void AttentionForwardFma(cudaStream_t, const AttentionLayout&, const AttentionTensors<float>&);
@@ -245,12 +261,14 @@ template void AttentionForwardFma(cudaStream_t, const AttentionLayout&, const At
 
 template <class T>
 void AttentionBackwardFma(cudaStream_t stream, const AttentionLayout& at, const AttentionTensors<T>& tensors) {
-  DispatchHead(at.head_size, [&](auto width) {
+  DispatchHead(at.head_size, tensors.first_key, [&](auto width, auto packed) {
     const auto blocks = static_cast<unsigned>(at.batch * BlocksOf(at.tokens, kRows<T>));
-    LaunchWithShared("AttentionBackward", KeyGradientKernel<T, width()>, blocks * static_cast<unsigned>(at.kv_heads),
-                     kThreads<T>, SharedBytes<T, width()>(4, 2), stream, at, tensors, ScaleOf<T>(at));
-    LaunchWithShared("AttentionBackward", QueryGradientKernel<T, width()>, blocks * static_cast<unsigned>(at.heads),
-                     kThreads<T>, SharedBytes<T, width()>(4, 1), stream, at, tensors, ScaleOf<T>(at));
+    LaunchWithShared("AttentionBackward", KeyGradientKernel<T, width(), packed()>,
+                     blocks * static_cast<unsigned>(at.kv_heads), kThreads<T>, SharedBytes<T, width()>(4, 2), stream,
+                     at, tensors, ScaleOf<T>(at));
+    LaunchWithShared("AttentionBackward", QueryGradientKernel<T, width(), packed()>,
+                     blocks * static_cast<unsigned>(at.heads), kThreads<T>, SharedBytes<T, width()>(4, 1), stream, at,
+                     tensors, ScaleOf<T>(at));
   });
 }
 template void AttentionBackwardFma(cudaStream_t, const AttentionLayout&, const AttentionTensors<float>&);

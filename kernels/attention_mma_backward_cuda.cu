@@ -24,7 +24,7 @@ struct QueryGradient {
                                       static_cast<int>(sizeof(T));
 };
 
-template <class T, int kHead>
+template <class T, int kHead, bool kPacked>
 __global__ void __launch_bounds__(QueryGradient<kHead>::kThreads)
     QueryGradientKernel(AttentionLayout at, AttentionTensors<T> tensors, float scale) {
   using Sizes = QueryGradient<kHead>;
@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(QueryGradient<kHead>::kThreads)
   const int64_t rows = at.Rows(sample, head);
   const HeadRows<const T> k{tensors.qkv + at.Slot(sample, at.heads + kv), at.token_stride};
   const HeadRows<const T> v{tensors.qkv + at.Slot(sample, at.heads + at.kv_heads + kv), at.token_stride};
+  const int first_block = FirstKey<kPacked>(at, tensors.first_key, sample, begin) / kKeys;
   const int key_blocks = BlocksOf(min(at.tokens, begin + kQueries), kKeys);
   const auto load = [&](int block) {
     if (block < key_blocks) {
@@ -57,17 +58,19 @@ __global__ void __launch_bounds__(QueryGradient<kHead>::kThreads)
                                       HeadRows<const T>{tensors.qkv + at.Slot(sample, head), at.token_stride}, begin);
   LoadTile<kQueries, kHead, kThreads>(douts, at, HeadRows<const T>{tensors.dout + at.Out(sample, head), at.out_stride},
                                       begin);
-  for (int block = 0; block < kStages - 1; ++block) load(block);
+  for (int block = 0; block < kStages - 1; ++block) load(first_block + block);
   float log_sum_exp[2], delta[2];
+  int first_key[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const bool valid = first_row + 8 * half < at.tokens;
     log_sum_exp[half] = valid ? tensors.log_sum_exp[rows + first_row + 8 * half] : 0.0f;
     delta[half] = valid ? tensors.delta[rows + first_row + 8 * half] : 0.0f;
+    first_key[half] = FirstKey<kPacked>(at, tensors.first_key, sample, first_row + 8 * half);
   }
 
   float gradient[kHead / 8][4] = {};
-  for (int block = 0; block < key_blocks; ++block) {
+  for (int block = first_block; block < key_blocks; ++block) {
     __syncthreads();  // nobody reads the stage that is filled next
     load(block + kStages - 1);
     WaitCopies<kStages - 1>();
@@ -82,8 +85,10 @@ __global__ void __launch_bounds__(QueryGradient<kHead>::kThreads)
       for (int half = 0; half < 2; ++half) {
         const int key = block * kKeys + t * 8 + lane % 4 * 2, row = first_row + 8 * half;
         const auto differentiate = [&](float first, float second) {
-          Differentiate(p[t][2 * half], dp[t][2 * half], scale, log_sum_exp[half], delta[half], key <= row, first);
-          Differentiate(p[t][2 * half + 1], dp[t][2 * half + 1], scale, log_sum_exp[half], delta[half], key < row,
+          const bool sees_first = key <= row && (!kPacked || key >= first_key[half]);
+          const bool sees_second = key < row && (!kPacked || key + 1 >= first_key[half]);
+          Differentiate(p[t][2 * half], dp[t][2 * half], scale, log_sum_exp[half], delta[half], sees_first, first);
+          Differentiate(p[t][2 * half + 1], dp[t][2 * half + 1], scale, log_sum_exp[half], delta[half], sees_second,
                         second);
         };
         if (at.mask.active)
@@ -112,7 +117,7 @@ struct KeyGradient {
   static constexpr int kSharedBytes = kTileBytes<T> + kStages * 2 * kQueries* static_cast<int>(sizeof(float));
 };
 
-template <class T, int kHead>
+template <class T, int kHead, bool kPacked>
 __global__ void __launch_bounds__(KeyGradient<kHead>::kThreads)
     KeyGradientKernel(AttentionLayout at, AttentionTensors<T> tensors, float scale) {
   using Sizes = KeyGradient<kHead>;
@@ -131,7 +136,11 @@ __global__ void __launch_bounds__(KeyGradient<kHead>::kThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp_keys = warp % (kKeys / 16) * 16, warp_columns = warp / (kKeys / 16) * kColumns;
   const int first_key = begin + warp_keys + lane / 4;
-  const int first_block = begin / kQueries, query_blocks = BlocksOf(at.tokens, kQueries) - first_block;
+  // Queries behind the last key's document see none of these keys.
+  const int queries_end = QueriesEnd<kPacked>(at, tensors.first_key, sample, begin + kKeys - 1);
+  const int key_end[2] = {QueriesEnd<kPacked>(at, tensors.first_key, sample, first_key),
+                          QueriesEnd<kPacked>(at, tensors.first_key, sample, first_key + 8)};
+  const int first_block = begin / kQueries, query_blocks = BlocksOf(queries_end, kQueries) - first_block;
   const int steps = at.Group() * query_blocks;  // all blocks of the group's first head, of its second, ...
   const auto head_of = [&](int step) { return kv * at.Group() + step / query_blocks; };
   const auto query_of = [&](int step) { return (first_block + step % query_blocks) * kQueries; };
@@ -180,7 +189,8 @@ __global__ void __launch_bounds__(KeyGradient<kHead>::kThreads)
       for (int e = 0; e < 4; ++e) {
         const int column = t * 8 + lane % 4 * 2 + e % 2, row = query_of(step) + column, key = first_key + e / 2 * 8;
         const float factor = at.mask.active ? at.mask.Factor<float>(at.Index(rows + row, key)) : 1.0f;
-        Differentiate(p[t][e], dp[t][e], scale, numbers[column], numbers[kQueries + column], key <= row, factor);
+        const bool seen = key <= row && (!kPacked || row < key_end[e / 2]);
+        Differentiate(p[t][e], dp[t][e], scale, numbers[column], numbers[kQueries + column], seen, factor);
       }
     AddProduct<kStride>(dvalue, ToLeftOperand<T>(p), douts + warp_columns);
     AddProduct<kStride>(dkey, ToLeftOperand<T>(dp), queries + warp_columns);
@@ -202,14 +212,14 @@ __global__ void __launch_bounds__(KeyGradient<kHead>::kThreads)
 template <class T>
 void AttentionBackwardMma(cudaStream_t stream, const AttentionLayout& at, const AttentionTensors<T>& tensors) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(at.head_size));
-  DispatchHead(at.head_size, [&](auto width) {
+  DispatchHead(at.head_size, tensors.first_key, [&](auto width, auto packed) {
     using Queries = QueryGradient<width()>;
     using Keys = KeyGradient<width()>;
     const auto query_blocks = static_cast<unsigned>(at.batch * at.heads * BlocksOf(at.tokens, Queries::kQueries));
     const auto key_blocks = static_cast<unsigned>(at.batch * at.kv_heads * BlocksOf(at.tokens, Keys::kKeys));
-    LaunchWithShared("AttentionBackward", KeyGradientKernel<T, width()>, key_blocks, Keys::kThreads,
+    LaunchWithShared("AttentionBackward", KeyGradientKernel<T, width(), packed()>, key_blocks, Keys::kThreads,
                      Keys::template kSharedBytes<T>, stream, at, tensors, scale);
-    LaunchWithShared("AttentionBackward", QueryGradientKernel<T, width()>, query_blocks, Queries::kThreads,
+    LaunchWithShared("AttentionBackward", QueryGradientKernel<T, width(), packed()>, query_blocks, Queries::kThreads,
                      Queries::template kSharedBytes<T>, stream, at, tensors, scale);
   });
 }

@@ -17,7 +17,8 @@ struct RunningSoftmax {
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
   /// Turns scores into exp(scale * (score - largest)); the products of former blocks are scaled to the new largest.
-  template <int kTiles, int kOutTiles>
+  /// kPacked: a row may see no key of the first blocks, those before its document's.
+  template <bool kPacked, int kTiles, int kOutTiles>
   __device__ void Update(float (&scores)[kTiles][4], float log2_scale, float (&out)[kOutTiles][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -26,7 +27,8 @@ struct RunningSoftmax {
       for (int t = 0; t < kTiles; ++t) top = fmaxf(top, fmaxf(scores[t][2 * half], scores[t][2 * half + 1]));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      const float correction = PowerOfTwo((largest[half] - top) * log2_scale), offset = -top * log2_scale;
+      const float base = kPacked && top == -INFINITY ? 0.0f : top;
+      const float correction = PowerOfTwo((largest[half] - base) * log2_scale), offset = -base * log2_scale;
       largest[half] = top;
       float added = 0;
 #pragma unroll
@@ -55,7 +57,7 @@ struct RunningSoftmax {
   }
 };
 
-template <class T, int kHead>
+template <class T, int kHead, bool kPacked>
 __global__ void __launch_bounds__(Forward<kHead>::kThreads)
     ForwardKernel(AttentionLayout at, AttentionTensors<T> tensors, float scale) {
   using Sizes = Forward<kHead>;
@@ -72,32 +74,39 @@ __global__ void __launch_bounds__(Forward<kHead>::kThreads)
   const int sample = id / blocks / at.heads, kv = head / at.Group();
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first_row = begin + warp * 16 + lane / 4;
+  // Keys are seen from the first one of the block's first row on; `alike`: from here on all rows see them.
+  const int end = min(at.tokens, begin + kQueries);
+  const int first_block = FirstKey<kPacked>(at, tensors.first_key, sample, begin) / kKeys * kKeys;
+  const int alike = FirstKey<kPacked>(at, tensors.first_key, sample, end - 1);
+  const int first_key[2] = {FirstKey<kPacked>(at, tensors.first_key, sample, first_row),
+                            FirstKey<kPacked>(at, tensors.first_key, sample, first_row + 8)};
   const HeadRows<const T> k{tensors.qkv + at.Slot(sample, at.heads + kv), at.token_stride};
   const HeadRows<const T> v{tensors.qkv + at.Slot(sample, at.heads + at.kv_heads + kv), at.token_stride};
 
   LoadTile<kQueries, kHead, kThreads>(queries, at,
                                       HeadRows<const T>{tensors.qkv + at.Slot(sample, head), at.token_stride}, begin);
-  LoadTile<kKeys, kHead, kThreads>(keys, at, k, 0);
+  LoadTile<kKeys, kHead, kThreads>(keys, at, k, first_block);
   CommitCopies();
 
   float out[kHead / 8][4] = {};
   RunningSoftmax softmax;
-  const int end = min(at.tokens, begin + kQueries);
-  for (int key = 0; key < end; key += kKeys) {
+  for (int key = first_block; key < end; key += kKeys) {
     WaitCopies<0>();
     __syncthreads();  // the keys are here, and nobody reads the former values any more
     LoadTile<kKeys, kHead, kThreads>(values, at, v, key);
     CommitCopies();
     float scores[kTiles][4];
     MultiplyTransposed<kHead>(scores, queries + warp * 16 * kStride, keys);
-    if (key + kKeys > begin) {
+    if (key + kKeys > begin || (kPacked && key < alike)) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (key + t * 8 + lane % 4 * 2 + e % 2 > first_row + e / 2 * 8) scores[t][e] = -INFINITY;
+        for (int e = 0; e < 4; ++e) {
+          const int column = key + t * 8 + lane % 4 * 2 + e % 2;
+          if (column > first_row + e / 2 * 8 || (kPacked && column < first_key[e / 2])) scores[t][e] = -INFINITY;
+        }
     }
-    softmax.Update(scores, scale * kLog2E, out);
+    softmax.Update<kPacked>(scores, scale * kLog2E, out);
     if (at.mask.active) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t)
@@ -135,10 +144,10 @@ __global__ void __launch_bounds__(Forward<kHead>::kThreads)
 
 template <class T>
 void AttentionForwardMma(cudaStream_t stream, const AttentionLayout& at, const AttentionTensors<T>& tensors) {
-  DispatchHead(at.head_size, [&](auto width) {
+  DispatchHead(at.head_size, tensors.first_key, [&](auto width, auto packed) {
     using Sizes = Forward<width()>;
     const auto blocks = static_cast<unsigned>(at.batch * at.heads * BlocksOf(at.tokens, Sizes::kQueries));
-    LaunchWithShared("AttentionForward", ForwardKernel<T, width()>, blocks, Sizes::kThreads,
+    LaunchWithShared("AttentionForward", ForwardKernel<T, width(), packed()>, blocks, Sizes::kThreads,
                      Sizes::template kSharedBytes<T>, stream, at, tensors,
                      1.0f / std::sqrt(static_cast<float>(at.head_size)));
   });

@@ -56,13 +56,45 @@ struct AttentionLayout {
   }
 };
 
-/// The tensors of a call. delta: [B, heads, T], dout . out of each row. Those of the other pass are null.
+/// The tensors of a call. delta: [B, heads, T], dout . out of each row. first_key: [B, T], or null. Those of the other
+/// pass are null.
 template <class T>
 struct AttentionTensors {
   const T *qkv, *dout;
   T *out, *dqkv;
   Acc<T>*log_sum_exp, *delta;
+  const int32_t* first_key;
 };
+
+// Kernels have a form for calls with first keys, kPacked, and one for those without, which these cost nothing.
+
+/// The first key that a query of a sample sees; rows behind the tokens see all.
+template <bool kPacked>
+__device__ inline int FirstKey(const AttentionLayout& at, const int32_t* first_key, int sample, int row) {
+  if constexpr (kPacked)
+    return row < at.tokens ? max(first_key[static_cast<int64_t>(sample) * at.tokens + row], 0) : 0;
+  else
+    return 0;
+}
+
+/// Of the queries from `key` on, those before the one returned see the key: first keys never fall.
+template <bool kPacked>
+__device__ inline int QueriesEnd(const AttentionLayout& at, const int32_t* first_key, int sample, int key) {
+  if constexpr (kPacked) {
+    int low = min(key, at.tokens);
+    const int32_t* of_sample = first_key + static_cast<int64_t>(sample) * at.tokens;
+    for (int high = at.tokens; low < high;) {
+      const int middle = low + (high - low) / 2;
+      if (of_sample[middle] <= key)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  } else {
+    return at.tokens;
+  }
+}
 
 /// Elements of one head, a row a token, in global memory.
 template <class T>

@@ -72,15 +72,21 @@ __device__ inline void ForPair(const AttentionMask& mask, uint64_t index, const 
   use(first >= mask.threshold ? scale : 0.0f, second >= mask.threshold ? scale : 0.0f);
 }
 
-/// body(integral_constant of the smallest width of tiles that has room for a head).
+/// body(integral_constant of the smallest width of tiles that has room for a head, bool_constant: kPacked).
 template <class Body>
-void DispatchHead(int head_size, const Body& body) {
-  if (head_size <= 64)
-    body(std::integral_constant<int, 64>{});
-  else if (head_size <= 128)
-    body(std::integral_constant<int, 128>{});
+void DispatchHead(int head_size, bool packed, const Body& body) {
+  const auto dispatch = [&](auto is_packed) {
+    if (head_size <= 64)
+      body(std::integral_constant<int, 64>{}, is_packed);
+    else if (head_size <= 128)
+      body(std::integral_constant<int, 128>{}, is_packed);
+    else
+      body(std::integral_constant<int, 256>{}, is_packed);
+  };
+  if (packed)
+    dispatch(std::true_type{});
   else
-    body(std::integral_constant<int, 256>{});
+    dispatch(std::false_type{});
 }
 
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;

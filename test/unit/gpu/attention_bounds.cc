@@ -64,13 +64,14 @@ class HeadBounds {
     }
   }
 
-  void AddRow(int64_t row, const std::function<double(uint64_t)>& factor, AttentionBounds& bounds) {
+  /// A row that sees keys from `first` on.
+  void AddRow(int64_t row, size_t first, const std::function<double(uint64_t)>& factor, AttentionBounds& bounds) {
     const size_t seen = static_cast<size_t>(row) + 1;
     const double scale = 1 / std::sqrt(static_cast<double>(s_.head_size));
     const double *q = At(row, head_), *d = dout_.data() + OutAt(row);
     Values p(seen), dp(seen), dp_size(seen), factors(seen), out(size_), out_size(size_), value_size(size_);
     double largest = -HUGE_VAL, score_error = 0, score_size = 0;
-    for (size_t j = 0; j < seen; ++j) {
+    for (size_t j = first; j < seen; ++j) {
       const double *k = Key(j), *v = Value(j);
       double score = 0, size = 0;
       for (size_t c = 0; c < size_; ++c) {
@@ -85,9 +86,9 @@ class HeadBounds {
       score_size = std::max(score_size, std::fabs(score));
     }
     double sum = 0;
-    for (double& x : p) sum += x = std::exp(x - largest);
+    for (size_t j = first; j < seen; ++j) sum += p[j] = std::exp(p[j] - largest);
     const auto index = static_cast<uint64_t>((sample_ * s_.heads + head_) * s_.tokens + row);
-    for (size_t j = 0; j < seen; ++j) {
+    for (size_t j = first; j < seen; ++j) {
       p[j] /= sum;
       factors[j] = factor(index * static_cast<uint64_t>(s_.tokens) + j);
       for (size_t c = 0; c < size_; ++c) {
@@ -108,7 +109,7 @@ class HeadBounds {
     // delta = dout . out, where out was rounded, and summed of rounded probabilities.
     double delta = 0, delta_size = 0, delta_error = round_.lost;
     for (size_t c = 0; c < size_; ++c) delta += d[c] * out[c], delta_size += std::fabs(d[c] * out[c]);
-    for (size_t j = 0; j < seen; ++j)
+    for (size_t j = first; j < seen; ++j)
       delta_error += (p[j] * (p_error + round_.stored) + round_.lost) * factors[j] * std::fabs(dp[j]) +
                      p[j] * factors[j] * dp_size[j] * sums;
     for (size_t c = 0; c < size_; ++c) delta_error += std::fabs(d[c]) * round_.lost;
@@ -118,7 +119,7 @@ class HeadBounds {
     const double again = 2 * p_error + 8 * round_.summed * (std::fabs(lse) + score_size);
     const double row_sums = round_.Sum(s_.tokens * s_.heads / s_.kv_heads);
     double* dquery = bounds.dqkv.data() + QkvAt(row, head_);
-    for (size_t j = 0; j < seen; ++j) {
+    for (size_t j = first; j < seen; ++j) {
       const double difference = dp[j] * factors[j] - delta;
       const double terms = std::fabs(dp[j]) * factors[j] + std::fabs(delta);
       const double ds = p[j] * scale * difference;
@@ -159,16 +160,21 @@ class HeadBounds {
 }  // namespace
 
 AttentionBounds BoundsOf(const AttentionShape& shape, DType dtype, const Values& qkv, const Values& dout,
-                         const Values& dqkv, const std::function<double(uint64_t)>& factor, bool each_head_rounded) {
+                         const Values& dqkv, const std::function<double(uint64_t)>& factor, bool each_head_rounded,
+                         const std::vector<int32_t>& first_key) {
   AttentionBounds bounds{Values(dout.size()), Values(static_cast<size_t>(shape.batch * shape.heads * shape.tokens)),
                          Values(qkv.size())};
   std::vector<HeadBounds> heads;
   for (int64_t i = 0; i < shape.batch * shape.heads; ++i)
     heads.emplace_back(shape, dtype, qkv, dout, i / shape.heads, i % shape.heads);
 #pragma omp parallel for schedule(dynamic)
-  for (HeadBounds& head : heads) {
-    for (int64_t row = 0; row < shape.tokens; ++row) head.AddRow(row, factor, bounds);
-    if (each_head_rounded) head.RoundGradients();
+  for (size_t i = 0; i < heads.size(); ++i) {
+    const int64_t sample = static_cast<int64_t>(i) / shape.heads;
+    for (int64_t row = 0; row < shape.tokens; ++row) {
+      const int32_t first = first_key.empty() ? 0 : first_key[static_cast<size_t>(sample * shape.tokens + row)];
+      heads[i].AddRow(row, static_cast<size_t>(first), factor, bounds);
+    }
+    if (each_head_rounded) heads[i].RoundGradients();
   }
   const auto size = static_cast<size_t>(shape.head_size), width = static_cast<size_t>(shape.heads + 2 * shape.kv_heads);
   for (size_t i = 0; i < heads.size(); ++i) {

@@ -1,14 +1,16 @@
 // Attention on the GPU: every way of computing it against the fp64 kernel of the CPU, within bounds that follow from
-// the roundings; the same bits in every run; dropout masks equal to the CPU's.
+// the roundings; the same bits in every run; dropout masks equal to the CPU's; documents that do not see each other.
 #include "kernels/attention.h"
 
 #include <array>
+#include <optional>
 #include <thread>
 
 #include "kernels/attention_paths.h"
 #include "kernels/workspace.h"
 #include "test/unit/gpu/attention_bounds.h"
 #include "test/unit/gpu/gpu.h"
+#include "test/unit/kernels/first_keys.h"
 
 namespace ds::test {
 namespace {
@@ -18,6 +20,7 @@ struct Case {
   float dropout = 0;
   int64_t offset = 0;  ///< elements before the arrays
   bool deterministic = true;
+  std::vector<int64_t> documents = {};  ///< of FirstKeys()
 };
 
 const AttentionDropout kStream{0, {0x1234567890abcdefu, 42}, 3};
@@ -54,14 +57,22 @@ struct Path {
 const Path kOwn{&cuda::OwnAttentionForward, &cuda::OwnAttentionBackward};
 const Path kChosen{&AttentionForward, &AttentionBackward};
 void CudnnForward(const KernelContext& context, const AttentionShape& s, Tensor qkv, const AttentionDropout& dropout,
-                  Tensor out, Tensor log_sum_exp) {
+                  Tensor out, Tensor log_sum_exp, Tensor first_key) {
+  REQUIRE(!first_key);
   REQUIRE(cuda::CudnnAttentionForward(context, s, qkv, dropout, out, log_sum_exp));
 }
 void CudnnBackward(const KernelContext& context, const AttentionShape& s, Tensor dout, Tensor qkv, Tensor out,
-                   Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv) {
+                   Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv, Tensor first_key) {
+  REQUIRE(!first_key);
   REQUIRE(cuda::CudnnAttentionBackward(context, s, dout, qkv, out, log_sum_exp, dropout, dqkv));
 }
 const Path kCudnn{&CudnnForward, &CudnnBackward};
+
+/// Empty where the case has no documents.
+Array FirstKeysOf(const Case& c) {
+  const std::vector<int32_t> first = FirstKeys(c.shape.batch, c.shape.tokens, c.documents);
+  return first.empty() ? Array() : Array::OfInts({c.shape.batch, c.shape.tokens}, first);
+}
 
 /// {out, log_sum_exp, dqkv}
 using Results = std::array<Array, 3>;
@@ -74,8 +85,11 @@ Results RunOnGpu(const Path& path, const Case& c, const Array& qkv, const Array&
   context.deterministic = c.deterministic;
   const GpuArray in(qkv, c.offset), d(dout, c.offset), out(qkv.dtype(), OutShape(s), c.offset);
   const GpuArray rows(StatisticsType(qkv.dtype()), RowsShape(s)), dqkv(qkv.dtype(), QkvShape(s), c.offset);
-  path.forward(context, s, in, DropoutOf(c), out, rows);
-  path.backward(context, s, d, in, out, rows, DropoutOf(c), dqkv);
+  std::optional<GpuArray> keys;
+  if (!c.documents.empty()) keys.emplace(FirstKeysOf(c));
+  const Tensor first_key = keys ? Tensor(*keys) : Tensor();
+  path.forward(context, s, in, DropoutOf(c), out, rows, first_key);
+  path.backward(context, s, d, in, out, rows, DropoutOf(c), dqkv, first_key);
   return {out.Host(), rows.Host(), dqkv.Host()};
 }
 
@@ -85,8 +99,10 @@ Results Reference(const Case& c, const Array& qkv, const Array& dout) {
   const AttentionShape& s = c.shape;
   const Array in = qkv.To(DType::f64);
   Array out(DType::f64, OutShape(s)), rows(DType::f64, RowsShape(s)), dqkv(DType::f64, QkvShape(s));
-  AttentionForward(context, s, in, DropoutOf(c), out, rows);
-  AttentionBackward(context, s, dout.To(DType::f64), in, out, rows, DropoutOf(c), dqkv);
+  const Array keys = FirstKeysOf(c);
+  const Tensor first_key = c.documents.empty() ? Tensor() : keys.tensor();
+  AttentionForward(context, s, in, DropoutOf(c), out, rows, first_key);
+  AttentionBackward(context, s, dout.To(DType::f64), in, out, rows, DropoutOf(c), dqkv, first_key);
   return {out, rows, dqkv};
 }
 
@@ -112,11 +128,12 @@ void CheckWithin(const char* name, const Array& got, const Array& want, const Va
 
 void CheckCase(const Path& path, const Case& c, DType dtype) {
   const AttentionShape& s = c.shape;
-  CAPTURE(NameOf(dtype), s.batch, s.tokens, s.heads, s.kv_heads, s.head_size, c.dropout, c.offset);
+  CAPTURE(NameOf(dtype), s.batch, s.tokens, s.heads, s.kv_heads, s.head_size, c.dropout, c.offset, c.documents);
   const Array qkv = Array::Random(dtype, QkvShape(s), 1), dout = Array::Random(dtype, OutShape(s), 2);
   const Results got = RunOnGpu(path, c, qkv, dout), want = Reference(c, qkv, dout);
-  const AttentionBounds bounds = BoundsOf(s, dtype, qkv.values(), dout.values(), want[2].values(), FactorOf(c),
-                                          path.backward != kOwn.backward && s.heads > s.kv_heads);
+  const AttentionBounds bounds =
+      BoundsOf(s, dtype, qkv.values(), dout.values(), want[2].values(), FactorOf(c),
+               path.backward != kOwn.backward && s.heads > s.kv_heads, FirstKeys(s.batch, s.tokens, c.documents));
   CheckWithin("out", got[0], want[0], bounds.out);
   CheckWithin("log_sum_exp", got[1], want[1], bounds.log_sum_exp);
   CheckWithin("dqkv", got[2], want[2], bounds.dqkv);
@@ -186,6 +203,63 @@ TEST_CASE("GPU: attention drops what the CPU drops") {
     }
     CHECK(dropped > want.size() / 4);
     CHECK(dropped < want.size());
+  }
+}
+
+/// A case with documents, counted over both of its samples: of one token, around the tiles of 32 and 64 tokens, and
+/// longer than one.
+Case Packed(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t size, float dropout = 0) {
+  Case c{{2, tokens, heads, kv_heads, size}, dropout};
+  for (int64_t begin : {1, 31, 40, 64, 65, 200, 250}) c.documents.push_back(begin % (2 * tokens));
+  return c;
+}
+
+TEST_CASE("GPU: attention within documents agrees with fp64 for any heads, sizes and tokens") {
+  for (DType dtype : kTrained)
+    for (const auto& [heads, kv_heads] : kHeads)
+      for (int64_t size : kHeadSizes)
+        for (int64_t tokens : kTokens) CheckCase(kOwn, Packed(tokens, heads, kv_heads, size), dtype);
+}
+
+TEST_CASE("GPU: attention within documents agrees with fp64 over many blocks, rows that fit no access, and in f64") {
+  for (DType dtype : kTrained)
+    for (int64_t size : kHeadSizes) {
+      CheckCase(kOwn, {{1, 1000, 8, 2, size}, 0, 0, true, {3, 63, 64, 500, 501, 640, 960}}, dtype);
+      CheckCase(kOwn, {{1, 1000, 2, 1, size}, 0, 0, true, {999}}, dtype);
+    }
+  for (DType dtype : kTrained)
+    for (int64_t size : {7, 24, 100, 129}) CheckCase(kOwn, Packed(70, 4, 2, size), dtype);
+  for (int64_t size : kHeadSizes) CheckCase(kOwn, Packed(129, 4, 2, size), DType::f64);
+}
+
+TEST_CASE("GPU: attention within documents agrees with fp64 under the CPU's masks") {
+  for (DType dtype : kTrained)
+    for (int64_t size : kHeadSizes)
+      for (int64_t tokens : {7, 129, 258}) CheckCase(kChosen, Packed(tokens, 4, 2, size, 0.3f), dtype);
+}
+
+TEST_CASE("GPU: attention within documents is our own, and first keys of 0 change no bit of it") {
+  for (DType dtype : kTrained)
+    for (int64_t size : {64, 128, 256}) {
+      CAPTURE(NameOf(dtype), size);
+      Case c = Packed(258, 4, 2, size);
+      const Array qkv = Array::Random(dtype, QkvShape(c.shape), 1), dout = Array::Random(dtype, OutShape(c.shape), 2);
+      CHECK(RunOnGpu(kChosen, c, qkv, dout) == RunOnGpu(kOwn, c, qkv, dout));
+      c.documents = {0};
+      const Results zeros = RunOnGpu(kOwn, c, qkv, dout);
+      c.documents = {};
+      CHECK(zeros == RunOnGpu(kOwn, c, qkv, dout));
+    }
+}
+
+TEST_CASE("GPU: attention within documents survives large scores") {
+  for (DType dtype : kTrained) {
+    const Case c = Packed(130, 2, 1, 64);
+    const Array qkv = Array::Random(dtype, QkvShape(c.shape), 6, 20);  // scores in the hundreds
+    const Array dout = Array::Random(dtype, OutShape(c.shape), 7);
+    const Results got = RunOnGpu(kOwn, c, qkv, dout), want = Reference(c, qkv, dout);
+    CheckClose("out", got[0], want[0].values(), dtype == DType::f32 ? 1e-3 : 2e-2);
+    CheckClose("log_sum_exp", got[1], want[1].values(), 2e-6);
   }
 }
 

@@ -110,9 +110,11 @@ struct AttentionResult {
   Values out, log_sum_exp;
 };
 
-/// factor(index) multiplies the probability with that index (dropout).
+/// factor(index) multiplies the probability with that index (dropout). first_key: [batch * tokens], the first key that
+/// a query sees; empty: 0.
 inline AttentionResult Attention(size_t batch, size_t tokens, size_t heads, size_t kv_heads, size_t size,
-                                 const Values& qkv, const std::function<double(uint64_t)>& factor) {
+                                 const Values& qkv, const std::function<double(uint64_t)>& factor,
+                                 const std::vector<int32_t>& first_key = {}) {
   AttentionResult r{Values(batch * tokens * heads * size), Values(batch * heads * tokens)};
   const size_t width = heads + 2 * kv_heads;
   const auto at = [&](size_t b, size_t t, size_t slot) {
@@ -122,16 +124,17 @@ inline AttentionResult Attention(size_t batch, size_t tokens, size_t heads, size
     for (size_t h = 0; h < heads; ++h)
       for (size_t i = 0; i < tokens; ++i) {
         const size_t kv = h * kv_heads / heads;
+        const size_t first = first_key.empty() ? 0 : static_cast<size_t>(first_key[b * tokens + i]);
         Values score(i + 1);
         double sum = 0;
-        for (size_t j = 0; j <= i; ++j) {
+        for (size_t j = first; j <= i; ++j) {
           for (size_t d = 0; d < size; ++d) score[j] += at(b, i, h)[d] * at(b, j, heads + kv)[d];
           score[j] /= std::sqrt(static_cast<double>(size));
           sum += std::exp(score[j]);
         }
         const size_t row = (b * heads + h) * tokens + i;
         r.log_sum_exp[row] = std::log(sum);
-        for (size_t j = 0; j <= i; ++j) {
+        for (size_t j = first; j <= i; ++j) {
           const double p = std::exp(score[j]) / sum * factor(row * tokens + j);
           for (size_t d = 0; d < size; ++d)
             r.out[((b * tokens + i) * heads + h) * size + d] += p * at(b, j, heads + kv_heads + kv)[d];
