@@ -16,58 +16,8 @@ import sys
 import time
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
 
-
-class Block(nn.Module):
-    def __init__(self, hidden, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1 = nn.LayerNorm(hidden)
-        self.qkv = nn.Linear(hidden, 3 * hidden)
-        self.proj = nn.Linear(hidden, hidden)
-        self.norm2 = nn.LayerNorm(hidden)
-        self.up = nn.Linear(hidden, 4 * hidden)
-        self.down = nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x):
-        batch, tokens, hidden = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, hidden // self.heads).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(attended.transpose(1, 2).reshape(batch, tokens, hidden))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
-
-
-class Gpt2(nn.Module):
-    def __init__(self, layers, hidden, heads, vocabulary, positions):
-        super().__init__()
-        self.tokens = nn.Embedding(vocabulary, hidden)
-        self.positions = nn.Embedding(positions, hidden)
-        self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(hidden)
-        for name, p in self.named_parameters():
-            if p.dim() == 2:
-                scaled = name.endswith(("proj.weight", "down.weight"))
-                nn.init.normal_(p, std=0.02 / (2 * layers) ** 0.5 if scaled else 0.02)
-            elif name.endswith("bias"):
-                nn.init.zeros_(p)
-
-    def forward(self, ids, targets):
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        logits = F.linear(self.norm(x), self.tokens.weight)
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
-
-
-def attention_used(model, ids, targets, autocast):
-    """The operator that scaled_dot_product_attention chose, by the profiler's word."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile, autocast(), torch.no_grad():
-        model(ids, targets)
-    names = {event.key for event in profile.key_averages()}
-    found = [n for n in names if n.startswith("aten::_scaled_dot_product_") and n.count("attention")]
-    return ", ".join(sorted(n.removeprefix("aten::") for n in found)) or "unknown"
+from torch_model import Decoder, Shape, adamw, attention_used
 
 
 def main():
@@ -87,13 +37,11 @@ def main():
 
     torch.manual_seed(1234)
     torch.set_num_threads(options.threads)
-    model = Gpt2(options.layers, options.hidden, options.heads, options.vocabulary, options.positions)
+    shape = Shape(options.layers, options.hidden, options.heads, options.heads, 4 * options.hidden, options.vocabulary)
+    model = Decoder(shape, options.positions).start()
     if options.dtype == "bf16-weights":
         model.bfloat16()
-    decayed = [p for p in model.parameters() if p.dim() == 2]
-    others = [p for p in model.parameters() if p.dim() != 2]
-    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-                                  lr=3e-4, betas=(0.9, 0.95), fused=True)
+    optimizer = adamw(model, 3e-4)
 
     def autocast():
         return torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.dtype == "bf16")
@@ -102,7 +50,9 @@ def main():
         ids = torch.randint(0, options.vocabulary, (options.batch, options.sequence + 1))
         return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
-    attention = attention_used(model, *batch(), autocast)
+    ids, targets = batch()
+    with autocast():
+        attention = attention_used(lambda: model(ids, targets))
     run = torch.compile(model) if options.compile else model
 
     def step():
