@@ -5,7 +5,7 @@
 #   scripts/bundle.sh [--build DIR] [--tests] [OUTPUT.tgz]     default: of build/, to deepshard.tgz
 #
 # Unpack it anywhere, on a file system that all nodes share or at the same path on each, and start DIR/bin/ds-launch.
-# --tests adds the GPU tests and scripts/gpu_check.sh, which runs them. Libraries go to lib/, where the programs look
+# --tests adds the GPU tests, scripts/gpu_check.sh and gpu_jobs.py, which run them and whole jobs. Libraries go to lib/, where the programs look
 # first; glibc and NVIDIA's libraries are left to the nodes. A node's glibc must be at least this machine's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -32,7 +32,7 @@ cp -r configs LICENSE README.md "$root/"
 if ((tests)); then
   for test in "$build"/bin/test-*gpu*; do [[ -f $test ]] && cp "$test" "$root/bin/"; done
   mkdir -p "$root/scripts"
-  cp -r scripts/gpu_check.sh scripts/bench "$root/scripts/"
+  cp -r scripts/gpu_check.sh scripts/gpu_jobs.py scripts/bench "$root/scripts/"
 fi
 
 # What the dynamic linker finds for all of them here, less what a node must have of its own.
