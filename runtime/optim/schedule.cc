@@ -40,8 +40,8 @@ Schedule::Schedule(const SchedulerConfig& config, const OptimizerConfig& optimiz
       Parameter("total_num_steps");
       [[fallthrough]];
     case SchedulerKind::warmup_lr:
-      if (ParameterOr("warmup_num_steps", 1000) <= 0)
-        throw UsageError("scheduler.params.warmup_num_steps must be positive");
+      if (ParameterOr("warmup_num_steps", 1000) < 0)
+        throw UsageError("scheduler.params.warmup_num_steps must not be negative");
       break;
   }
 }

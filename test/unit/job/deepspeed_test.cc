@@ -219,7 +219,11 @@ TEST_CASE("schedules have DeepSpeed's names and defaults") {
             {"warmup_min_lr", 0}, {"warmup_max_lr", 1e-3}, {"warmup_num_steps", 1}, {"warmup_type", 0}});
   CHECK(With("optimizer: {type: Adam, params: {lr: 0.25}}, scheduler: {type: WarmupLR}")
             .scheduler.parameters.at("warmup_max_lr") == 0.25);
-  CHECK(Has(Failure("scheduler: {type: WarmupLR, params: {warmup_num_steps: 0}}"), "too small; write 1"));
+  CHECK(schedule("{type: WarmupLR, params: {warmup_num_steps: 0}}").parameters.at("warmup_num_steps") == 0);
+  CHECK(Has(Failure("scheduler: {type: WarmupLR, params: {warmup_num_steps: -1}}"), "too small; write 0"));
+  CHECK(Has(Failure("fp16: {enabled: true, initial_scale_power: 4, min_loss_scale: 17}"),
+            "fp16.initial_scale_power, which is 4"));
+  CHECK_NOTHROW(With("fp16: {enabled: true, initial_scale_power: 4, min_loss_scale: 16}"));
   const JobSpec decay = With(
       "optimizer: {type: Adam, params: {lr: 5e-4}}, scheduler: {type: WarmupDecayLR, params: {total_num_steps: auto,"
       " warmup_max_lr: auto, warmup_type: linear}}");

@@ -50,6 +50,19 @@ TEST_CASE("WarmupLR goes up to the optimizer's rate unless told otherwise") {
   CHECK(schedule.At(100).lr == kOptimizerLr);
 }
 
+TEST_CASE("no steps of warm-up, or one, are two, as in DeepSpeed") {
+  for (SchedulerKind kind : {SchedulerKind::warmup_lr, SchedulerKind::warmup_decay_lr, SchedulerKind::warmup_cosine_lr}) {
+    const auto with = [&](double warmup) {
+      return Schedule(SchedulerConfig{kind, {{"warmup_num_steps", warmup}, {"total_num_steps", 9.0}}}, Adam());
+    };
+    for (int step = 0; step < 12; ++step) {
+      CAPTURE(step);
+      CHECK(with(0).At(step).lr == with(2).At(step).lr);
+      CHECK(with(1).At(step).lr == with(2).At(step).lr);
+    }
+  }
+}
+
 TEST_CASE("a schedule that cannot be is refused") {
   auto make = [](SchedulerKind kind, std::map<std::string, double> parameters) {
     return Schedule(SchedulerConfig{kind, std::move(parameters)}, Adam());
