@@ -141,7 +141,7 @@ Decoder::Decoder(const ModelConfig& model, int64_t context, const std::map<std::
   d.tokens_table = need("embedding.tokens.weight");
   if (model.position == PositionKind::learned) d.positions_table = need("embedding.positions.weight");
   if (model.position == PositionKind::rope)
-    d.rope = SharedRopeTables(model.rope_theta, context, model.head_size(), DType::f32);
+    d.rope = SharedRopeTables(model.rope_theta, context, model.head_size(), DType::f32, nullptr);
   const size_t cache = static_cast<size_t>(model.kv_heads * context * model.head_size());
   const std::string up = model.activation == Activation::swiglu ? "gate_up" : "up";
   for (int64_t layer = 0; layer < model.layers; ++layer) {

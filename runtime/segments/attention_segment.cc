@@ -19,7 +19,7 @@ class AttentionSegment : public BranchSegment {
         dqkv_(RequiredTensor(spec.carried, "dqkv")),
         shape_{samples(), tokens(), model().heads, model().kv_heads, model().head_size()} {
     if (model().position == PositionKind::rope)
-      rope_ = SharedRopeTables(model().rope_theta, tokens(), model().head_size(), wide());
+      rope_ = SharedRopeTables(model().rope_theta, tokens(), model().head_size(), wide(), options.gpu);
   }
 
   void Forward(const StepContext& step, const SegmentIo& io) const override {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/context.h"
+#include "kernels/gpu.h"
 #include "kernels/tensor.h"
 #include "runtime/model/segment_spec.h"
 
@@ -44,7 +45,8 @@ class Segment {
   virtual ~Segment() = default;
   /// Writes y (the head: loss_sum) and `saved`. When not training the head needs no dlogits and writes none.
   virtual void Forward(const StepContext& step, const SegmentIo& io) const = 0;
-  /// Writes `saved` again from x, to the same bits, without y. Without scratch; the head's is that of Forward.
+  /// Writes `saved` again from x, to the same bits, without y. Without scratch, but on
+  /// GPUs where SegmentSpec states some; the head's is that of Forward.
   virtual void Recompute(const StepContext& step, const SegmentIo& io) const = 0;
   /// Writes dx (absent for the embedding) and carried.
   virtual void BackwardInput(const StepContext& step, const SegmentIo& io) const = 0;
@@ -58,7 +60,8 @@ struct SegmentOptions {
   ModelConfig model;
   DType compute = DType::f32;
   MicroBatchShape shape;
-  Device device;  ///< of all tensors of its passes
+  Device device;       ///< of all tensors of its passes
+  Gpu* gpu = nullptr;  ///< where that is a GPU: for tables that a segment keeps there; outlives the segments
 };
 
 /// The implementation of `spec`.

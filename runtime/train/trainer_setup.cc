@@ -62,7 +62,7 @@ void Trainer::Allocate() {
   arena_ = std::make_unique<Arena>(std::vector<const Plan*>{&plan_, &forward_plan_}, gpu);
   workspace_ = Memory(plan_.price.workspace_bytes, gpu);
   const MicroBatchShape shape{spec_.batch.micro_batch_size, spec_.data.sequence_length};
-  const SegmentOptions options{spec_.model, plan_.options.compute, shape, gpu ? gpu->device() : Device{}};
+  const SegmentOptions options{spec_.model, plan_.options.compute, shape, gpu ? gpu->device() : Device{}, gpu};
   for (const SegmentSpec& segment : layout_.segments) segments_.push_back(MakeSegment(segment, options));
   if (plan_.options.snapshot)
     background_ = std::make_unique<BackgroundCheckpoints>(

@@ -19,7 +19,8 @@ struct FakeEvent {
 
 class FakeGpu : public Gpu {
  public:
-  Device device() const override { return {}; }
+  explicit FakeGpu(Device device) : device_(device) {}
+  Device device() const override { return device_; }
   std::string name() const override { return "a GPU that is none"; }
   void Use() override {}
 
@@ -83,12 +84,13 @@ class FakeGpu : public Gpu {
     if (!streams_.count(reinterpret_cast<intptr_t>(stream))) throw std::logic_error("no such stream");
   }
 
+  const Device device_;
   std::set<intptr_t> streams_;
   intptr_t streams_made_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Gpu> MakeFakeGpu() { return std::make_unique<FakeGpu>(); }
+std::unique_ptr<Gpu> MakeFakeGpu(Device device) { return std::make_unique<FakeGpu>(device); }
 
 }  // namespace ds::layout_test

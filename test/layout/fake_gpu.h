@@ -10,6 +10,8 @@ namespace ds::layout_test {
 
 /// Throws std::logic_error on what a real GPU would hang or fail at: waiting for an event that was never recorded,
 /// memory that is not freed, and the like.
-std::unique_ptr<Gpu> MakeFakeGpu();
+///
+/// `device`: what it calls itself. Kernels compute tensors of a CPU alone.
+std::unique_ptr<Gpu> MakeFakeGpu(Device device = {});
 
 }  // namespace ds::layout_test
