@@ -136,7 +136,10 @@ SegmentSpec Builder::Mlp(int64_t layer) const {
   s.carried = {T("dpre", {N(), UpWidth()}), T("dnormed", {N(), D()})};
   CarryDropped(s);
   s.forward_scratch = LayOut({T("activated", {N(), F()}), T("projection", {N(), D()})});
-  s.backward_input_scratch = LayOut({T("dactivated", {N(), F()})});
+  if (Swiglu())
+    s.backward_input_scratch = LayOut({T("dactivated", {N(), F()})});
+  else
+    s.gpu_recompute_scratch = LayOut({T("activated", {N(), F()})});
   s.backward_weight_scratch = LayOut({T("activated", {N(), F()})});
 
   s.gpu_workspace = GpuWorkspace(model.bias ? std::max(UpWidth(), D()) : 0);

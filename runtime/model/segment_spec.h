@@ -52,6 +52,7 @@ struct SegmentSpec {
   std::vector<TensorSpec> saved;    ///< written by forward and recompute, read by the backward passes
   std::vector<TensorSpec> carried;  ///< written by backward_input, read by backward_weight
   int64_t forward_scratch = 0, backward_input_scratch = 0, backward_weight_scratch = 0;  ///< bytes
+  int64_t gpu_recompute_scratch = 0;  ///< bytes; only a GPU's Recompute is given scratch
   int64_t gpu_workspace = 0;  ///< bytes of KernelContext::workspace that its passes need on a GPU
   double forward_flops = 0, backward_input_flops = 0, backward_weight_flops = 0;
   double recompute_flops = 0;  ///< of the forward without its last projection
@@ -71,12 +72,13 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 ///              forward scratch: projection [N, D]; backward_input scratch: dattended [N, H hd]
 ///   mlp        saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], pre [N, F] ([N, 2F] gate and up for SwiGLU)
 ///              carried: dpre like pre, dnormed [N, D], dropped_dy [N, D] when dropout > 0
-///              forward scratch: activated [N, F] and projection [N, D]; backward_input scratch: dactivated [N, F];
-///              backward_weight scratch: activated [N, F]
+///              forward scratch: activated [N, F] and projection [N, D]; backward_input scratch: dactivated [N, F]
+///              (SwiGLU only); backward_weight scratch: activated [N, F]; a GPU's recompute scratch: activated [N, F]
+///              (GELU only: the kernel that writes pre writes it too)
 ///   head       saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], dlogits [N, Vp]
 ///              carried: dnormed [N, D]
 ///              forward scratch: logits [min(N, kHeadRows), Vp] f32 (f64), losses [N] f32 (f64)
-/// Every scratch tensor is aligned to 64 bytes, in the order named. Recompute is given no scratch.
+/// Every scratch tensor is aligned to 64 bytes, in the order named. Other Recomputes are given no scratch.
 ///
 /// Parameters, in this order. A norm has a bias when it is a LayerNorm, whatever model.bias says (the kernel reads one);
 /// a linear layer has one when model.bias (qkv: model.qkv_bias). Matrices: normal(0, 0.02), proj and down

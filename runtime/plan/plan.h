@@ -8,7 +8,7 @@
 // A place "inside" a whole buffer is the owned range of the bucket; "in" a shard buffer it is ShardRange::shard_begin.
 //
 //   Forward         input, params -> output, saved; scratch. Head: adds to the loss of its micro-batch
-//   Recompute       input, params -> saved (a buffer of its own: the forward's was dropped)
+//   Recompute       input, params -> saved (a buffer of its own: the forward's was dropped); scratch on GPUs
 //   BackwardInput   input, params, saved, output_grad -> input_grad, carried; scratch. The embedding has none
 //   BackwardWeight  input, saved, carried, output_grad -> grads; scratch. No params: they may be gone. Writes the
 //                   gradients (padding too: zeros), or adds to them when `accumulate`

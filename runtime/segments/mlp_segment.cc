@@ -1,5 +1,6 @@
 // y = x + dropout(down(activation(up(norm(x)))))
 #include "kernels/activation.h"
+#include "kernels/linear.h"
 #include "runtime/segments/branch_segment.h"
 
 namespace ds {
@@ -9,7 +10,7 @@ class MlpSegment : public BranchSegment {
  public:
   MlpSegment(const SegmentSpec& spec, const SegmentOptions& options)
       : BranchSegment(spec, options, DropoutPlace::mlp_residual),
-        up_(FindLinear(model().activation == Activation::swiglu ? "gate_up" : "up")),
+        up_(FindLinear(Swiglu() ? "gate_up" : "up")),
         down_(FindLinear("down")),
         pre_(RequiredTensor(spec.saved, "pre")),
         dpre_(RequiredTensor(spec.carried, "dpre")) {}
@@ -20,19 +21,20 @@ class MlpSegment : public BranchSegment {
     Scratch scratch(spec().name, io.scratch);
     Tensor activated = scratch.Take(compute(), ActivatedShape());
     Tensor projection = scratch.Take(compute(), RowShape());
-    Activate(step, io, activated);
+    if (Swiglu()) SwigluForward(step.kernel, io.saved[pre_], activated);  // GELU: WriteBranchSaved did it
     LinearForward(step, down_, io, activated, projection);
     AddBranch(step, io, projection);
   }
 
   void BackwardInput(const StepContext& step, const SegmentIo& io) const override {
     RequireBackward(Pass::backward_input, io);
-    Tensor dactivated = Scratch(spec().name, io.scratch).Take(compute(), ActivatedShape());
-    LinearBackwardInput(step, down_, io, WriteBranchDy(step, io), dactivated);
-    if (model().activation == Activation::swiglu) {
+    const Tensor dy = WriteBranchDy(step, io);
+    if (Swiglu()) {
+      Tensor dactivated = ScratchActivated(io);
+      LinearBackwardInput(step, down_, io, dy, dactivated);
       SwigluBackward(step.kernel, dactivated, io.saved[pre_], io.carried[dpre_]);
     } else {
-      GeluBackward(step.kernel, Gelu(), dactivated, io.saved[pre_], io.carried[dpre_]);
+      LinearGeluBackwardInput(step.kernel, Gelu(), dy, io.params[down_.weight], io.saved[pre_], io.carried[dpre_]);
     }
     LinearBackwardInput(step, up_, io, io.carried[dpre_], io.carried[norm_.dnormed]);
     WriteDx(step, io);
@@ -40,7 +42,7 @@ class MlpSegment : public BranchSegment {
 
   void BackwardWeight(const StepContext& step, const SegmentIo& io) const override {
     RequireBackward(Pass::backward_weight, io);
-    Tensor activated = Scratch(spec().name, io.scratch).Take(compute(), ActivatedShape());
+    Tensor activated = ScratchActivated(io);
     Activate(step, io, activated);
     LinearBackwardWeight(step, down_, io, BranchDy(step, io), activated);
     LinearBackwardWeight(step, up_, io, io.carried[dpre_], io.saved[norm_.normed]);
@@ -48,14 +50,29 @@ class MlpSegment : public BranchSegment {
   }
 
  protected:
+  /// With GELU also the activation, into the scratch, which CPUs give to Forward alone. A GPU computes both in one
+  /// kernel, and pre anew by the same one: a product on its own may add in another order.
   void WriteBranchSaved(const StepContext& step, const SegmentIo& io) const override {
-    LinearForward(step, up_, io, io.saved[norm_.normed], io.saved[pre_]);
+    if (Swiglu() || (device().kind == DeviceKind::cpu && !io.scratch)) {
+      LinearForward(step, up_, io, io.saved[norm_.normed], io.saved[pre_]);
+    } else {
+      LinearGeluForward(step.kernel, Gelu(), io.saved[norm_.normed], io.params[up_.weight],
+                        up_.bias >= 0 ? io.params[up_.bias] : Tensor(), io.saved[pre_], ScratchActivated(io));
+    }
   }
 
  private:
-  /// The activation is computed again rather than saved: it costs no matrix product.
+  bool Swiglu() const { return model().activation == Activation::swiglu; }
+
+  /// The first tensor of the scratch, [N, F].
+  Tensor ScratchActivated(const SegmentIo& io) const {
+    return Scratch(spec().name, io.scratch).Take(compute(), ActivatedShape());
+  }
+
+  /// The activation is computed again rather than saved: it costs no matrix product. Where it was fused with one it
+  /// came from pre before that was rounded: the two differ by less than a rounding of pre.
   void Activate(const StepContext& step, const SegmentIo& io, Tensor activated) const {
-    if (model().activation == Activation::swiglu) {
+    if (Swiglu()) {
       SwigluForward(step.kernel, io.saved[pre_], activated);
     } else {
       GeluForward(step.kernel, Gelu(), io.saved[pre_], activated);

@@ -1,7 +1,10 @@
 // Promise: what GpuExecutor enqueues is the plan. On a GPU that is none, with the CPU's kernels, it gives the bits of
 // HostExecutor under every ZeRO stage, and ends as it does when numbers are not finite or a rank fails.
+#include <cstring>
+
 #include "runtime/exec/bind.h"
 #include "runtime/plan/planner.h"
+#include "runtime/segments/rope_tables.h"
 #include "test/catch.h"
 #include "test/layout/fake_gpu.h"
 #include "test/layout/harness.h"
@@ -51,6 +54,43 @@ TEST_CASE("fp16 skips the same steps") {
   CHECK(gpu.records.front().skipped);
   CHECK_FALSE(gpu.records.back().skipped);
   RequireSame(host, gpu);
+}
+
+TEST_CASE("RoPE's tables lie on the GPU that turns by them") {
+  const Device device{DeviceKind::cuda, 3};
+  const std::unique_ptr<Gpu> gpu = MakeFakeGpu(device);
+  const auto host = SharedRopeTables(1e4, 7, 6, DType::f32, nullptr);
+  const auto tables = SharedRopeTables(1e4, 7, 6, DType::f32, gpu.get());
+  CHECK((tables->cos().device == device));
+  CHECK((tables->sin().device == device));
+  CHECK((host->cos().device == Device{}));
+  for (const auto& [got, want] : {std::pair{tables->cos(), host->cos()}, std::pair{tables->sin(), host->sin()}}) {
+    REQUIRE(got.shape == want.shape);
+    CHECK(std::memcmp(got.data, want.data, static_cast<size_t>(want.bytes())) == 0);
+  }
+  CHECK(SharedRopeTables(1e4, 7, 6, DType::f32, gpu.get()) == tables);
+}
+
+TEST_CASE("a GPU's plan gives Recompute the scratch that a fused layer needs, a CPU's gives none") {
+  JobSpec spec = TinySpec();
+  spec.training.recompute = RecomputeMode::full;
+  spec.batch.micro_batch_size = 6;
+  spec.batch.accumulation = 1;
+  for (DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
+    const ModelLayout layout = LayoutOf(spec, 2);
+    const Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 1, 2, device));
+    int fused = 0;
+    for (const Action& action : plan.actions) {
+      if (action.kind != ActionKind::recompute) continue;
+      const bool mlp = layout.segments[static_cast<size_t>(action.segment)].kind == SegmentKind::mlp;
+      const Use* scratch = action.Find(Operand::scratch);
+      CHECK((scratch != nullptr) == (mlp && device == DeviceKind::cuda));
+      if (!scratch) continue;
+      CHECK(plan.buffers[static_cast<size_t>(scratch->buffer)].bytes == 6 * 16 * spec.model.ffn * 4);
+      ++fused;
+    }
+    CHECK(fused == (device == DeviceKind::cuda ? spec.model.layers : 0));
+  }
 }
 
 TEST_CASE("every action of a GPU's plan binds, under every stage: NCCL needs no workspace of the plan's") {
