@@ -59,11 +59,13 @@ constexpr CudnnAttentionPart CudnnAttentionPartOf(const AttentionShape& s, bool 
   return part;
 }
 
-/// AttentionForward and AttentionBackward, whichever way they are computed, deterministic or not.
-constexpr int64_t AttentionWorkspaceBytes(const AttentionShape& s, DType dtype, bool backward) {
+/// AttentionForward and AttentionBackward, whichever way they are computed, deterministic or not. first_keys: they are
+/// given first keys, and so never computed by cuDNN.
+constexpr int64_t AttentionWorkspaceBytes(const AttentionShape& s, DType dtype, bool backward,
+                                          bool first_keys = false) {
   if (!backward) return 4096;
   const int64_t own = s.batch * s.heads * s.tokens * (dtype == DType::f64 ? 8 : 4);
-  if (!AsksCudnn(s, dtype)) return own;
+  if (first_keys || !AsksCudnn(s, dtype)) return own;
   return std::max({own, CudnnAttentionPartOf(s, true).bytes, CudnnAttentionPartOf(s, false).bytes});
 }
 

@@ -24,6 +24,8 @@ class Piece {
   virtual void Read(int64_t begin, int64_t count, int32_t* out) const = 0;
   /// Differs where the tokens do.
   virtual uint64_t identity() const = 0;
+  /// Whether it has the ids of data.tokenizer, and so its end of document.
+  virtual bool of_tokenizer() const { return true; }
 };
 
 class FilePiece : public Piece {
@@ -34,6 +36,7 @@ class FilePiece : public Piece {
   int64_t tokens() const override { return file_.info().tokens; }
   void Read(int64_t begin, int64_t count, int32_t* out) const override { file_.Read(begin, count, out); }
   uint64_t identity() const override { return file_.info().payload; }
+  bool of_tokenizer() const override { return file_.info().tokenizer != kIdsTokenizer; }
   const TokenFileInfo& info() const { return file_.info(); }
 
  private:
@@ -47,6 +50,7 @@ class MegatronPiece : public Piece {
   int64_t tokens() const override { return data_.index().tokens(); }
   void Read(int64_t begin, int64_t count, int32_t* out) const override { data_.Read(begin, count, vocabulary_, out); }
   uint64_t identity() const override { return data_.Identity(); }
+  bool of_tokenizer() const override { return false; }
 
  private:
   MegatronData data_;
@@ -85,14 +89,26 @@ class TextPiece : public Piece, private DocumentSink {
 
 class TokenDataset : public Dataset {
  public:
-  TokenDataset(std::vector<std::unique_ptr<Piece>> pieces, int64_t sequence_length, int64_t vocabulary)
-      : pieces_(std::move(pieces)), sequence_length_(sequence_length), vocabulary_(vocabulary) {
+  /// unknown_ids: the first file whose pieces are not of the tokenizer; empty: there is none.
+  TokenDataset(std::vector<std::unique_ptr<Piece>> pieces, int64_t sequence_length, int64_t vocabulary,
+               int32_t end_of_document, const std::string& unknown_ids)
+      : pieces_(std::move(pieces)),
+        sequence_length_(sequence_length),
+        vocabulary_(vocabulary),
+        end_of_document_(end_of_document),
+        unknown_ids_(unknown_ids) {
     int64_t end = 0;
     for (const auto& piece : pieces_) ends_.push_back(end += piece->tokens());
   }
   int64_t tokens() const { return ends_.empty() ? 0 : ends_.back(); }
   int64_t samples() const override { return std::max<int64_t>(0, tokens() - 1) / sequence_length_; }
   int64_t vocabulary() const override { return vocabulary_; }
+  int32_t end_of_document() const override {
+    if (unknown_ids_.empty()) return end_of_document_;
+    throw UsageError(unknown_ids_ +
+                     " has ids of a tokenizer that is not known, so that none is known to end a document; make it with "
+                     "`ds-convert data --tokenizer`, which states the tokenizer");
+  }
   std::string identity() const override {
     std::string pieces;
     for (const auto& piece : pieces_) {
@@ -121,6 +137,8 @@ class TokenDataset : public Dataset {
   std::vector<std::unique_ptr<Piece>> pieces_;
   std::vector<int64_t> ends_;  // of each piece, in the stream
   int64_t sequence_length_, vocabulary_;
+  int32_t end_of_document_;
+  std::string unknown_ids_;
 };
 
 std::unique_ptr<Piece> OpenTokens(const std::filesystem::path& path, const Tokenizer& tokenizer, int64_t vocabulary) {
@@ -160,15 +178,18 @@ std::unique_ptr<Dataset> OpenDataset(const std::vector<std::string>& paths, cons
                      " tokens, model.vocabulary is " + std::to_string(vocabulary) + "; set model.vocabulary to " +
                      std::to_string(tokenizer->vocabulary()) + " or more");
   std::vector<std::unique_ptr<Piece>> pieces;
+  std::string unknown_ids;
   try {
     for (const DataInput& input : FindInputs(paths)) {
       std::unique_ptr<Piece> piece = OpenPiece(input, *tokenizer, vocabulary);
+      if (unknown_ids.empty() && !piece->of_tokenizer()) unknown_ids = input.path.string();
       if (piece->tokens() > 0) pieces.push_back(std::move(piece));
     }
   } catch (const RuntimeError& error) {  // what the job names is wrong: its user's to mend
     throw UsageError(error.what());
   }
-  auto dataset = std::make_unique<TokenDataset>(std::move(pieces), sequence_length, vocabulary);
+  auto dataset = std::make_unique<TokenDataset>(std::move(pieces), sequence_length, vocabulary,
+                                                tokenizer->end_of_document(), unknown_ids);
   if (dataset->samples() == 0)
     throw UsageError(paths[0] + (paths.size() > 1 ? " and the other files hold " : " holds ") +
                      std::to_string(dataset->tokens()) + " tokens; one sample needs " +

@@ -20,6 +20,9 @@ class Dataset {
   /// Tokens of sample `index` into tokens[sequence_length + 1].
   virtual void Read(int64_t index, int32_t* tokens) const = 0;
   virtual int64_t vocabulary() const = 0;
+  /// The token that ends a document, and belongs to it. Throws UsageError naming the first file, if any, whose ids are
+  /// of a tokenizer that is not known.
+  virtual int32_t end_of_document() const = 0;
   /// Tells this data from other data: "N tokens in samples of T, xxh64 CHECKSUM". Of what a checkpoint remembers.
   virtual std::string identity() const = 0;
 };

@@ -47,6 +47,7 @@ struct StepSums {
 
 struct MicroBatch {
   Tensor tokens, targets;    ///< [B, T] i32
+  Tensor first_key;          ///< [B, T] i32 where attention stays within documents
   int64_t first_sample = 0;  ///< index in the global batch
 };
 

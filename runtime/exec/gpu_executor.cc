@@ -43,9 +43,15 @@ class Carver {
   int64_t used_ = 0;
 };
 
+/// Whether micro-batches have first keys.
+bool ReadsFirstKeys(const ModelLayout& layout) {
+  return std::any_of(layout.segments.begin(), layout.segments.end(),
+                     [](const SegmentSpec& segment) { return segment.reset_attention; });
+}
+
 /// What an executor keeps on the device.
 struct Own {
-  std::vector<Tensor> tokens, targets;
+  std::vector<Tensor> tokens, targets, first_key;
   Tensor losses, facts, gathered, gradient_scale, skip;
 
   Own(Carver& carver, const ModelLayout& layout, const Plan& plan, MicroBatchShape shape) {
@@ -53,6 +59,7 @@ struct Own {
     for (int64_t m = 0; m < plan.options.micro_batches; ++m) {
       tokens.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
       targets.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
+      if (ReadsFirstKeys(layout)) first_key.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
     }
     losses = carver.Take(DType::f64, Shape{plan.options.micro_batches});
     facts = carver.Take(DType::f64, Shape{width});
@@ -111,12 +118,13 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
 
   Carver device(memory_.Bytes(0, memory_.bytes()));
   const Own own(device, layout_, plan_, shape_);
-  tokens_ = own.tokens, targets_ = own.targets;
+  tokens_ = own.tokens, targets_ = own.targets, first_key_ = own.first_key;
   losses_ = own.losses, facts_ = own.facts, gathered_ = own.gathered;
   gradient_scale_ = own.gradient_scale, skip_ = own.skip;
 
   auto take_host = [this](Carver& carver) {
-    host_batches_ = carver.Take(DType::i32, Shape{2 * plan_.options.micro_batches, shape_.samples, shape_.tokens});
+    const int64_t parts = first_key_.empty() ? 2 : 3;
+    host_batches_ = carver.Take(DType::i32, Shape{parts * plan_.options.micro_batches, shape_.samples, shape_.tokens});
     host_losses_ = carver.Take(DType::f64, losses_.shape);
     host_gathered_ = carver.Take(DType::f64, gathered_.shape);
     host_skip_ = carver.Take(DType::i32, skip_.shape);
@@ -161,11 +169,17 @@ void GpuExecutor::UploadBatches(const Step& step) {
   const int64_t numel = shape_.samples * shape_.tokens;
   for (size_t m = 0; m < step.inputs.micro_batches.size(); ++m) {
     const MicroBatch& batch = step.inputs.micro_batches[m];
-    const Tensor parts[] = {batch.tokens, batch.targets}, to[] = {tokens_[m], targets_[m]};
-    for (int i = 0; i < 2; ++i) {
-      const Tensor staged = host_batches_.Flat((static_cast<int64_t>(m) * 2 + i) * numel, numel);
-      std::memcpy(staged.data, parts[i].data, static_cast<size_t>(parts[i].bytes()));
-      CopyTensor(staged, to[i].Flat(), StreamOf(StreamKind::compute));
+    std::vector<std::pair<Tensor, Tensor>> parts = {{batch.tokens, tokens_[m]}, {batch.targets, targets_[m]}};
+    if (!first_key_.empty()) parts.emplace_back(batch.first_key, first_key_[m]);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const auto& [from, to] = parts[i];
+      if (from.numel() != numel || !from)
+        throw RuntimeError("micro-batch " + std::to_string(m) + " has " + std::to_string(from ? from.numel() : 0) +
+                           (i == 0 ? " tokens" : i == 1 ? " targets" : " first keys") + ", expected " +
+                           std::to_string(numel));
+      const Tensor staged = host_batches_.Flat(static_cast<int64_t>(m * parts.size() + i) * numel, numel);
+      std::memcpy(staged.data, from.data, static_cast<size_t>(from.bytes()));
+      CopyTensor(staged, to.Flat(), StreamOf(StreamKind::compute));
     }
   }
 }
@@ -259,6 +273,7 @@ void GpuExecutor::Compute(Step& step, BoundAction& bound, const KernelContext& k
   context.first_sample = step.inputs.micro_batches[action.micro_batch].first_sample;
   bound.io.tokens = tokens_[action.micro_batch];
   bound.io.targets = targets_[action.micro_batch];
+  if (!first_key_.empty()) bound.io.first_key = first_key_[action.micro_batch];
   switch (action.kind) {
     case ActionKind::forward:
       bound.io.loss_sum = losses_.as<double>() + action.micro_batch;

@@ -19,8 +19,8 @@ class GpuExecutor : public Executor {
   explicit GpuExecutor(const ExecutorContext& context);
   StepOutcome Run(const StepInputs& inputs) override;
 
-  /// Device memory, beside the plan's, that an executor of `plan` takes: a micro-batch's tokens and targets, and what
-  /// Norm sums up. Bytes.
+  /// Device memory, beside the plan's, that an executor of `plan` takes: a micro-batch's tokens and targets (and first
+  /// keys), and what Norm sums up. Bytes.
   static int64_t OwnBytes(const ModelLayout& layout, const Plan& plan, MicroBatchShape shape);
 
  private:
@@ -63,7 +63,7 @@ class GpuExecutor : public Executor {
   GpuEvent finished_[3];
 
   Memory memory_;
-  std::vector<Tensor> tokens_, targets_;  // of a micro-batch, on the device
+  std::vector<Tensor> tokens_, targets_, first_key_;  // of a micro-batch, on the device; first_key_ may be empty
   Tensor losses_, facts_, gathered_, gradient_scale_, skip_;
   std::unique_ptr<void, std::function<void(void*)>> pinned_;  // the host's side of what is copied
   Tensor host_batches_, host_losses_, host_gathered_, host_skip_;

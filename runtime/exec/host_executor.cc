@@ -160,6 +160,7 @@ void HostExecutor::Compute(Step& step, BoundAction& bound) {
   context.first_sample = micro_batch.first_sample;
   bound.io.tokens = micro_batch.tokens;
   bound.io.targets = micro_batch.targets;
+  bound.io.first_key = micro_batch.first_key;
   switch (action.kind) {
     case ActionKind::forward:
       bound.io.loss_sum = &step.outcome.local_loss[action.micro_batch];

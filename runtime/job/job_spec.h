@@ -47,6 +47,7 @@ struct DataConfig {
   std::string tokenizer = "bytes";             ///< or the absolute path of a SentencePiece model
   std::string tokenizer_id = "bytes";          ///< what that tokenizer is known by (tokenizer_file.h)
   int64_t sequence_length = 0;
+  bool reset_attention = false;  ///< attention stays within a document
   bool operator==(const DataConfig&) const = default;
 };
 

@@ -322,6 +322,9 @@ std::vector<Key> DataKeys() {
            "the tokenizer's", "what the tokenizer is known by; another file is refused"),
       Integer("data.sequence_length", DS_FIELD(data.sequence_length), 1, 1 << 30, "model.max_positions",
               "tokens a sample"),
+      Flag("data.reset_attention", DS_FIELD(data.reset_attention), nullptr,
+           "attention stays within a document: a token sees none of those before its document's first (Megatron-LM's "
+           "`--reset-attention-mask`)"),
   };
 }
 

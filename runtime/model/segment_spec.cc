@@ -17,6 +17,7 @@ struct Builder {
   const ModelConfig& model;
   DType compute;
   MicroBatchShape shape;
+  bool reset_attention;
 
   int64_t N() const { return shape.samples * shape.tokens; }
   int64_t D() const { return model.hidden; }
@@ -89,6 +90,7 @@ SegmentSpec Builder::Attention(int64_t layer) const {
   s.kind = SegmentKind::attention;
   s.layer = layer;
   s.name = "layer" + std::to_string(layer) + ".attention";
+  s.reset_attention = reset_attention;
   Output(s);
   const std::string name = "layers." + std::to_string(layer) + ".attention.";
   AddNorm(s, name + "norm");
@@ -106,8 +108,8 @@ SegmentSpec Builder::Attention(int64_t layer) const {
 
   const AttentionShape attention{shape.samples, shape.tokens, model.heads, model.kv_heads, model.head_size()};
   s.gpu_workspace = std::max({GpuWorkspace(std::max(model.qkv_bias ? QkvWidth() : 0, model.bias ? D() : 0)),
-                              AttentionWorkspaceBytes(attention, compute, false),
-                              AttentionWorkspaceBytes(attention, compute, true)});
+                              AttentionWorkspaceBytes(attention, compute, false, reset_attention),
+                              AttentionWorkspaceBytes(attention, compute, true, reset_attention)});
 
   // Causal attention reads half of the scores: two products forward; five backward, the scores computed again.
   const double qkv = 2.0 * N() * D() * QkvWidth();
@@ -181,8 +183,9 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
   return end;
 }
 
-std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape) {
-  const Builder builder{model, compute, shape};
+std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape,
+                                       bool reset_attention) {
+  const Builder builder{model, compute, shape, reset_attention};
   std::vector<SegmentSpec> segments;
   segments.push_back(builder.Embedding());
   for (int64_t layer = 0; layer < model.layers; ++layer) {

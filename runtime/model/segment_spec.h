@@ -47,6 +47,7 @@ struct SegmentSpec {
   std::string name;    ///< "embedding", "layer3.attention", "layer3.mlp", "head"
   std::vector<ParamSpec> params;
   bool tied = false;   ///< head: its matrix is the embedding's token table
+  bool reset_attention = false;  ///< attention: stays within documents; its passes read SegmentIo::first_key
 
   std::vector<TensorSpec> output;   ///< y [N, D] of the compute dtype; the head: none
   std::vector<TensorSpec> saved;    ///< written by forward and recompute, read by the backward passes
@@ -62,7 +63,8 @@ struct SegmentSpec {
 int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* offsets = nullptr);
 
 /// The segments of a model in order: embedding, (attention, mlp) x layers, head. `compute` is the dtype of activations:
-/// f32, bf16, f16, or f64 for tests. Describes the CPU backend.
+/// f32, bf16, f16, or f64 for tests. Describes the CPU backend. reset_attention: data.reset_attention. The work stated is
+/// then that of samples of one document; with more of them it is less.
 ///
 /// saved, carried and scratch, with N = samples * tokens, statistics in f32 (f64 when compute is f64):
 ///   embedding  saved: -                    carried: -   backward_weight scratch: dropped dy [N, D] when dropout > 0
@@ -89,7 +91,8 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 ///   mlp        layers.L.mlp. norm.weight, norm.bias, up.weight [F, D] (SwiGLU: gate_up.weight [2F, D], gate first),
 ///              up.bias (gate_up.bias), down.weight [D, F], down.bias
 ///   head       head.norm.weight, head.norm.bias, head.weight [Vp, D] (untied)
-std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape);
+std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape,
+                                       bool reset_attention = false);
 
 /// Rows of logits that the CPU head computes at a time.
 inline constexpr int64_t kHeadRows = 256;

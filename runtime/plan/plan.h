@@ -25,8 +25,9 @@
 //                   numbers. All-gathers a double a unit and kNormExtras more on the compute stream's communicator
 //   OptimizerStep   shard[slot] and the scalars of Norm -> state: master, moments and, of the master's ranges, working
 //
-// The head's Forward also needs the targets, the embedding's passes the tokens: not buffers of the plan. A step begins
-// when every stream is done with the step before.
+// The head's Forward also needs the targets, the embedding's passes the tokens, attention's passes the first keys where
+// attention stays within documents: not buffers of the plan. A step begins when every stream is done with the step
+// before.
 //
 // Padding (between parameters, at a unit's end, rows beyond real_rows) is zero in every parameter, moment and gradient.
 #pragma once

@@ -67,7 +67,12 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
   text += o.training ? "training, ZeRO stage " : "forward only, ZeRO stage ";
   text += std::to_string(o.stage) + ", " + ds::NameOf(o.compute) + ", " + std::to_string(o.micro_batches) +
           (o.micro_batches == 1 ? " micro-batch" : " micro-batches") + ", recompute " + NameOf(o.recompute) +
-          (o.exact_sharding ? ", exact sharding" : "") + "\n";
+          (o.exact_sharding ? ", exact sharding" : "") +
+          (std::any_of(layout.segments.begin(), layout.segments.end(),
+                       [](const SegmentSpec& segment) { return segment.reset_attention; })
+               ? ", attention within documents"
+               : "") +
+          "\n";
   text += "model: " + std::to_string(layout.segments.size()) + " segments, " + std::to_string(layout.ParameterCount()) +
           " parameters in " + std::to_string(layout.units.size()) + " units\n";
   const int64_t libraries = plan.price.peak_bytes[0] - plan.price.resident_bytes[0] - plan.price.arena_bytes[0];

@@ -35,8 +35,9 @@ class AttentionSegment : public BranchSegment {
     Tensor dattended = Scratch(spec().name, io.scratch).Take(compute(), spec().saved[attended_].shape);
     LinearBackwardInput(step, proj_layer_, io, WriteBranchDy(step, io), dattended);
     Tensor dqkv = Heads(io.carried[dqkv_]);
+    const Tensor first_key = FirstKey(Pass::backward_input, io);
     AttentionBackward(step.kernel, shape_, Attended(dattended), Heads(io.saved[qkv_]), Attended(io.saved[attended_]),
-                      io.saved[log_sum_exp_], ProbabilityDropout(step), dqkv);
+                      io.saved[log_sum_exp_], ProbabilityDropout(step), dqkv, first_key);
     if (rope_) Rope(step.kernel, dqkv, RotatedHeads(), rope_->cos(), rope_->sin(), /*inverse=*/true);
     LinearBackwardInput(step, qkv_layer_, io, io.carried[dqkv_], io.carried[norm_.dnormed]);
     WriteDx(step, io);
@@ -55,7 +56,7 @@ class AttentionSegment : public BranchSegment {
     Tensor qkv = Heads(io.saved[qkv_]);
     if (rope_) Rope(step.kernel, qkv, RotatedHeads(), rope_->cos(), rope_->sin(), /*inverse=*/false);
     AttentionForward(step.kernel, shape_, qkv, ProbabilityDropout(step), Attended(io.saved[attended_]),
-                     io.saved[log_sum_exp_]);
+                     io.saved[log_sum_exp_], FirstKey(io.y ? Pass::forward : Pass::recompute, io));
   }
 
  private:
@@ -64,6 +65,13 @@ class AttentionSegment : public BranchSegment {
     return {static_cast<float>(model().dropout),
             DropoutStream(step, spec().layer, DropoutPlace::attention_probabilities),
             static_cast<uint64_t>(step.first_sample)};
+  }
+
+  /// Absent unless attention stays within documents.
+  Tensor FirstKey(Pass pass, const SegmentIo& io) const {
+    if (!spec().reset_attention) return {};
+    Require(pass, "first_key", io.first_key, DType::i32, {samples(), tokens()});
+    return io.first_key;
   }
 
   int64_t RotatedHeads() const { return shape_.heads + shape_.kv_heads; }  // queries and keys

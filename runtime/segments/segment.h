@@ -28,6 +28,7 @@ struct StepContext {
 struct SegmentIo {
   Tensor tokens;    ///< embedding: [B, T] i32
   Tensor targets;   ///< head: [B, T] i32; negative: ignored
+  Tensor first_key; ///< attention within documents: [B, T] i32 (kernels/attention.h)
   Tensor x, y;      ///< [B, T, D] of the compute dtype
   Tensor dy, dx;    ///< gradients of y and x
   std::vector<Tensor> params;   ///< SegmentSpec order, then the token table of a tied head; compute dtype

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/error.h"
+#include "runtime/data/first_keys.h"
 #include "runtime/job/tokenizer_keys.h"
 
 namespace ds {
@@ -26,6 +28,13 @@ BatchReader::BatchReader(const JobSpec& spec, const std::vector<std::string>& pa
   inputs_.resize(tokens);
   targets_.resize(tokens);
   sample_.resize(static_cast<size_t>(tokens_ + 1));
+  if (!spec.data.reset_attention) return;
+  try {
+    end_of_document_ = dataset_->end_of_document();
+  } catch (const UsageError& error) {
+    throw UsageError("data.reset_attention: " + std::string(error.what()) + ", or write data.reset_attention: false");
+  }
+  first_keys_.resize(tokens);
 }
 
 std::vector<MicroBatch> BatchReader::Read(int64_t position) {
@@ -37,10 +46,12 @@ std::vector<MicroBatch> BatchReader::Read(int64_t position) {
     micro_batch.first_sample = GlobalBatchIndex(m, rank_, ranks_, micro_batch_size_, 0);
     micro_batch.tokens = Tensor::Of(&inputs_[at], shape);
     micro_batch.targets = Tensor::Of(&targets_[at], shape);
+    if (end_of_document_) micro_batch.first_key = Tensor::Of(&first_keys_[at], shape);
     for (int64_t i = 0; i < micro_batch_size_; ++i, at += tokens_) {
       dataset_->Read(sampler_.At(position + micro_batch.first_sample + i), sample_.data());
       std::copy_n(sample_.begin(), tokens_, inputs_.begin() + at);
       std::copy_n(sample_.begin() + 1, tokens_, targets_.begin() + at);
+      if (end_of_document_) WriteFirstKeys(sample_.data(), tokens_, *end_of_document_, &first_keys_[at]);
     }
     micro_batches.push_back(micro_batch);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace ds {
 
 class BatchReader {
  public:
-  /// `paths`: data.train or data.validation of `spec`. shuffle: in the sampler's order; otherwise the file's.
+  /// `paths`: data.train or data.validation of `spec`. shuffle: in the sampler's order; otherwise the file's. Throws
+  /// UsageError, as OpenDataset does, and where attention is to stay within documents whose ends are not known.
   BatchReader(const JobSpec& spec, const std::vector<std::string>& paths, bool shuffle, int rank, int ranks);
 
   /// This rank's micro-batches of the global batch whose first sample is the `position`-th of training. The tensors are
@@ -29,7 +31,8 @@ class BatchReader {
   int64_t micro_batches_, micro_batch_size_, tokens_;
   std::unique_ptr<Dataset> dataset_;
   Sampler sampler_;
-  std::vector<int32_t> inputs_, targets_, sample_;
+  std::optional<int32_t> end_of_document_;  // where attention stays within documents
+  std::vector<int32_t> inputs_, targets_, first_keys_, sample_;
 };
 
 }  // namespace ds

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -96,6 +97,31 @@ JobSpec TinyLlama() {
   model.activation = Activation::swiglu;
   model.bias = model.qkv_bias = false;
   model.tied_head = false;
+  return spec;
+}
+
+std::string WriteDocuments(const std::vector<int>& bytes) {
+  const std::string folder = NewDirectory();
+  std::filesystem::create_directories(folder);
+  std::ofstream file(folder + "/documents.jsonl");
+  uint32_t state = 1;
+  for (int count : bytes) {
+    file << "{\"text\": \"";
+    for (int i = 0; i < count; ++i) {
+      state = state * 1664525u + 1013904223u;
+      file << static_cast<char>('a' + state / 65536 % 26);
+    }
+    file << "\"}\n";
+  }
+  return folder + "/documents.jsonl";
+}
+
+JobSpec OfDocuments(const JobSpec& like) {
+  static const std::string path = WriteDocuments({3, 40, 0, 7, 90, 1, 12, 25, 8, 130, 5, 5, 33, 64, 2, 71, 9, 300, 14});
+  JobSpec spec = like;
+  spec.data.train = spec.data.validation = {path};
+  spec.data.sequence_length = spec.model.max_positions = 24;
+  spec.data.reset_attention = true;
   return spec;
 }
 

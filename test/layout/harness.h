@@ -21,6 +21,12 @@ JobSpec TinySpec();
 /// The same in LLaMA's shape: RMSNorm, RoPE, SwiGLU, grouped queries, no biases, untied head.
 JobSpec TinyLlama();
 
+/// A new file of JSON lines, documents of so many bytes of text: a token more each, which ends it.
+std::string WriteDocuments(const std::vector<int>& bytes);
+/// `like` on samples of 24 tokens of unequal documents, which go on across their borders too; attention stays within
+/// documents.
+JobSpec OfDocuments(const JobSpec& like);
+
 /// Wraps the communicator of one rank and stream.
 using Decorate = std::function<std::unique_ptr<Communicator>(const std::string& stream, std::unique_ptr<Communicator>)>;
 /// What a rank reports, as it reports it: on its training thread.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "runtime/data/first_keys.h"
+
 namespace ds::test {
 
 double ReadElement(const Tensor& t, int64_t i) { return t.dtype == DType::f64 ? t.as<double>()[i] : t.as<float>()[i]; }
@@ -19,13 +21,14 @@ int64_t Model::Parameter::real_numel() const {
   return spec.real_rows > 0 ? spec.real_rows * (spec.shape.numel() / spec.shape[0]) : spec.shape.numel();
 }
 
-Model::Model(const ModelConfig& config, DType compute, MicroBatchShape shape) : options_{config, compute, shape} {
+Model::Model(const ModelConfig& config, DType compute, MicroBatchShape shape, int32_t end_of_document)
+    : options_{config, compute, shape, {}}, end_of_document_(end_of_document) {
   step_.kernel.threads = 2;
   step_.step = 1;
   step_.global_tokens = shape.samples * shape.tokens;
   const Shape activations{shape.samples, shape.tokens, config.hidden};
   int64_t scratch = 0;
-  for (SegmentSpec& spec : BuildSegments(config, compute, shape)) {
+  for (SegmentSpec& spec : BuildSegments(config, compute, shape, end_of_document >= 0)) {
     Stage stage;
     stage.segment = MakeSegment(spec, options_);
     for (const ParamSpec& p : spec.params) stage.params.push_back(AddParameter(p));
@@ -44,6 +47,7 @@ Model::Model(const ModelConfig& config, DType compute, MicroBatchShape shape) : 
   }
   tokens_ = Allocate(DType::i32, {shape.samples, shape.tokens});
   targets_ = Allocate(DType::i32, {shape.samples, shape.tokens});
+  if (end_of_document >= 0) first_key_ = Allocate(DType::i32, {shape.samples, shape.tokens});
   scratch_ = Allocate(DType::u8, {scratch});
   dy_ = Allocate(compute, activations);
   dx_ = Allocate(compute, activations);
@@ -61,7 +65,7 @@ size_t Model::AddParameter(const ParamSpec& spec) {
 
 SegmentIo Model::Io(Stage& stage, Tensor x) {
   SegmentIo io;
-  io.tokens = tokens_, io.targets = targets_;
+  io.tokens = tokens_, io.targets = targets_, io.first_key = first_key_;
   io.x = x, io.y = stage.output, io.dy = dy_, io.dx = dx_;
   for (size_t i = 0; i < stage.params.size(); ++i) {
     Parameter& p = parameters_[stage.params[i]];
@@ -81,6 +85,8 @@ double Model::Forward(const std::vector<double>& tokens) {
       tokens_.as<int32_t>()[b * length + t] = static_cast<int32_t>(tokens[b * (length + 1) + t]);
       targets_.as<int32_t>()[b * length + t] = static_cast<int32_t>(tokens[b * (length + 1) + t + 1]);
     }
+    if (!first_key_) continue;
+    WriteFirstKeys(tokens_.as<int32_t>() + b * length, length, end_of_document_, first_key_.as<int32_t>() + b * length);
   }
   Tensor x;
   for (Stage& stage : stages_) {

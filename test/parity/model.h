@@ -19,7 +19,8 @@ class Model {
     int64_t real_numel() const;     ///< without padding
   };
 
-  Model(const ModelConfig& config, DType compute, MicroBatchShape shape);
+  /// end_of_document: attention stays within documents, which this token ends; -1: it does not.
+  Model(const ModelConfig& config, DType compute, MicroBatchShape shape, int32_t end_of_document = -1);
 
   std::vector<Parameter>& parameters() { return parameters_; }
 
@@ -48,7 +49,8 @@ class Model {
   std::vector<std::vector<unsigned char>> memory_;
   std::vector<Parameter> parameters_;
   std::vector<Stage> stages_;
-  Tensor tokens_, targets_, scratch_, dy_, dx_;
+  Tensor tokens_, targets_, first_key_, scratch_, dy_, dx_;
+  int32_t end_of_document_;
   double loss_sum_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/workspace.h"
 #include "runtime/plan/check.h"
 #include "runtime/plan/price.h"
 #include "test/catch.h"
@@ -133,6 +134,29 @@ TEST_CASE("recomputation keeps the inputs of its segments alone") {
   const int64_t saved_attention = LayOut(layout.segments[1].saved), saved_mlp = LayOut(layout.segments[2].saved);
   CHECK(attention <= none - 5 * saved_attention);
   CHECK(full <= attention - 4 * saved_mlp);
+}
+
+TEST_CASE("attention within documents is told in a plan's text, and needs no memory for cuDNN") {
+  const MicroBatchShape shape{2, 4096};
+  ModelConfig model = TinyLlama();
+  model.hidden = 256;  // heads of 64, which cuDNN would be asked for
+  PlanOptions options;
+  options.device = DeviceKind::cuda;
+  options.compute = DType::bf16;
+  std::string texts[2];
+  int64_t workspace[2];
+  for (bool reset : {false, true}) {
+    const ModelLayout layout = BuildLayout(BuildSegments(model, DType::bf16, shape, reset), SmallZero(), 1);
+    for (const SegmentSpec& segment : layout.segments)
+      CHECK(segment.reset_attention == (reset && segment.kind == SegmentKind::attention));
+    const Plan plan = BuildPlan(layout, options);
+    texts[reset] = ToText(layout, plan), workspace[reset] = plan.price.workspace_bytes;
+  }
+  const std::string told = ", attention within documents\n";
+  CHECK(texts[0].find(told) == std::string::npos);
+  CHECK(texts[1].find("recompute none" + told) < texts[1].find("model: "));
+  CHECK(workspace[0] > MatMulWorkspaceBytes());
+  CHECK(workspace[1] == MatMulWorkspaceBytes());
 }
 
 TEST_CASE("a forward-only plan runs in the memory of a few segments") {

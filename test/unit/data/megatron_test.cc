@@ -120,6 +120,9 @@ TEST_CASE("ids of Megatron-LM become token files as they are, and train directly
     std::vector<int32_t> sample(5, -7);
     data->Read(1, sample.data());
     CHECK(sample == std::vector<int32_t>(kIds.begin() + 4, kIds.end()));
+    const std::string error = MessageOf<UsageError>([&] { data->end_of_document(); });
+    CHECK(Contains(error, name + " has ids of a tokenizer that is not known"));
+    CHECK(Contains(error, "ds-convert data --tokenizer"));
   }
   CHECK(Contains(MessageOf<UsageError>([&] { OpenDataset({folder / "a.tok"}, "bytes", 4, 300); }), "model.vocabulary"));
   int32_t sample[5];

@@ -24,6 +24,7 @@ TEST_CASE("a small spec gets every default of the contract") {
   CHECK(spec.training.validate_batches == 8);
   CHECK(spec.training.deterministic);
   CHECK_FALSE(spec.training.exact_sharding);
+  CHECK_FALSE(spec.data.reset_attention);
   CHECK(spec.checkpoint.every == 0);
   CHECK(spec.checkpoint.keep == 2);
   CHECK(spec.checkpoint.on_signal);
@@ -282,6 +283,7 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
       const JobSpec spec = Parse(TinyJob(more), {{"model.preset", preset},
                                                  {"data.train", "[a.txt, 'b c.txt']"},
                                                  {"data.validation", "v.jsonl"},
+                                                 {"data.reset_attention", "true"},
                                                  {"training.validate_every", "3"},
                                                  {"training.recompute", "attention"},
                                                  {"training.on_nan", "skip"},
@@ -289,6 +291,8 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
                                                  {"model.dropout", "0.1"}});
       const std::string yaml = ToYaml(spec);
       CAPTURE(yaml);
+      CHECK(spec.data.reset_attention);
+      CHECK(yaml.find("  reset_attention: true\n") != std::string::npos);
       const JobSpec back = ParseJobSpec(yaml, "other.yaml", "/elsewhere", {}, 2);
       CHECK(back == spec);
       CHECK(ToYaml(back) == yaml);

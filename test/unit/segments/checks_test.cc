@@ -52,6 +52,18 @@ TEST_CASE("wrong tensors are refused by name", "[checks]") {
   }
 }
 
+TEST_CASE("attention within documents needs to know where they begin", "[checks]") {
+  Harness h(SmallModel("llama"), SegmentKind::attention, DType::f32, {2, 5}, true);
+  h.All();
+  h.first_key = Buffer(DType::i32, {2, 4});
+  const std::string wrong = ": first_key is i32 [2, 4], expected i32 [2, 5]";
+  CHECK(Contains(ErrorOf([&] { h.Forward(); }), "layer1.attention: Forward" + wrong));
+  CHECK(Contains(ErrorOf([&] { h.Recompute(); }), "layer1.attention: Recompute" + wrong));
+  CHECK(Contains(ErrorOf([&] { h.BackwardInput(); }), "layer1.attention: BackwardInput" + wrong));
+  h.spec.reset_attention = false;  // the harness then gives none
+  CHECK(Contains(ErrorOf([&] { h.Forward(); }), "Forward: first_key is absent, expected i32 [2, 5]"));
+}
+
 TEST_CASE("the head needs a place for the loss, and the tokens of the global batch", "[checks]") {
   Harness h(SmallModel("llama"), SegmentKind::head);
   SegmentIo io;

@@ -65,6 +65,22 @@ TEST_CASE("backward passes agree with central differences", "[gradients]") {
   }
 }
 
+TEST_CASE("so do those of attention within documents, which recomputes to the same bits", "[gradients]") {
+  for (const std::string& name : SmallModelNames()) {
+    for (double dropout : {0.0, 0.25}) {
+      CAPTURE(name, dropout);
+      CheckGradients(Harness(SmallModel(name, dropout), SegmentKind::attention, DType::f64, {2, 5}, true));
+      Harness h(SmallModel(name, dropout), SegmentKind::attention, DType::f32, {2, 5}, true);
+      h.Poison();
+      h.Forward();
+      std::vector<std::vector<unsigned char>> saved;
+      for (Buffer& b : h.saved) saved.push_back(b.Bytes()), b.Poison();
+      h.Recompute();
+      for (size_t i = 0; i < saved.size(); ++i) CHECK(h.saved[i].Bytes() == saved[i]);
+    }
+  }
+}
+
 TEST_CASE("central differences notice a gradient that is off", "[gradients]") {
   Harness h(SmallModel("gpt2"), SegmentKind::mlp);
   h.All();

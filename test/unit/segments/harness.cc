@@ -11,9 +11,10 @@ namespace {
 constexpr size_t kGuard = 64;
 constexpr unsigned char kGuardByte = 0xA5;
 
-SegmentSpec FindSpec(const ModelConfig& model, SegmentKind kind, DType compute, MicroBatchShape shape) {
+SegmentSpec FindSpec(const ModelConfig& model, SegmentKind kind, DType compute, MicroBatchShape shape,
+                     bool reset_attention) {
   std::vector<SegmentSpec> found;
-  for (SegmentSpec& s : BuildSegments(model, compute, shape))
+  for (SegmentSpec& s : BuildSegments(model, compute, shape, reset_attention))
     if (s.kind == kind) found.push_back(std::move(s));
   if (found.empty()) throw std::logic_error("the model has no such segment");
   return found.back();  // of the last layer: its index is not 0
@@ -153,13 +154,15 @@ ModelConfig SmallModel(const std::string& name, double dropout) {
   throw std::logic_error("no small model " + name);
 }
 
-Harness::Harness(const ModelConfig& m, SegmentKind kind, DType compute, MicroBatchShape shape, DType grain)
+Harness::Harness(const ModelConfig& m, SegmentKind kind, DType compute, MicroBatchShape shape, DType grain,
+                 bool reset_attention)
     : model(m),
       options{m, compute, shape},
-      spec(FindSpec(m, kind, compute, shape)),
+      spec(FindSpec(m, kind, compute, shape, reset_attention)),
       segment(MakeSegment(spec, options)),
       tokens(DType::i32, {shape.samples, shape.tokens}),
       targets(DType::i32, {shape.samples, shape.tokens}),
+      first_key(DType::i32, {shape.samples, shape.tokens}),
       x(compute, {shape.samples, shape.tokens, m.hidden}),
       y(compute, {shape.samples, shape.tokens, m.hidden}),
       dy(compute, {shape.samples, shape.tokens, m.hidden}),
@@ -188,6 +191,8 @@ Harness::Harness(const ModelConfig& m, SegmentKind kind, DType compute, MicroBat
   for (int64_t i = 0; i < tokens.tensor().numel(); ++i) {
     tokens.Set(i, static_cast<double>((i * 7 + i * i) % m.vocabulary));
     targets.Set(i, i % 4 == 3 ? -1 : static_cast<double>((i * 5 + 2) % m.vocabulary));  // every fourth is ignored
+    const int64_t t = i % shape.tokens;  // documents begin with a sample and where (i % 3) is 2
+    first_key.Set(i, t == 0 ? 0 : i % 3 == 2 ? static_cast<double>(t) : first_key.Get(i - 1));
   }
 }
 
@@ -198,6 +203,7 @@ Tensor Harness::ScratchOf(int64_t bytes) const {
 void Harness::Forward() {
   SegmentIo io;
   if (spec.kind == SegmentKind::embedding) io.tokens = tokens.tensor();
+  if (spec.reset_attention) io.first_key = first_key.tensor();
   if (spec.kind != SegmentKind::embedding) io.x = x.tensor();
   if (spec.kind == SegmentKind::head) io.targets = targets.tensor(), io.loss_sum = &loss_sum;
   if (spec.kind != SegmentKind::head) io.y = y.tensor();
@@ -207,6 +213,7 @@ void Harness::Forward() {
 
 void Harness::Recompute() {
   SegmentIo io;
+  if (spec.reset_attention) io.first_key = first_key.tensor();
   if (spec.kind != SegmentKind::embedding) io.x = x.tensor();
   if (spec.kind == SegmentKind::head) io.targets = targets.tensor(), io.scratch = ScratchOf(spec.forward_scratch);
   io.params = TensorsOf(params), io.saved = TensorsOf(saved);
@@ -215,6 +222,7 @@ void Harness::Recompute() {
 
 void Harness::BackwardInput() {
   SegmentIo io;
+  if (spec.reset_attention) io.first_key = first_key.tensor();
   if (spec.kind != SegmentKind::embedding) io.x = x.tensor(), io.dx = dx.tensor();
   if (spec.kind != SegmentKind::head) io.dy = dy.tensor();
   io.params = TensorsOf(params), io.saved = TensorsOf(saved), io.carried = TensorsOf(carried);

@@ -42,10 +42,13 @@ std::vector<std::string> SmallModelNames();
 class Harness {
  public:
   /// Parameters, x, dy, tokens and targets are random from fixed seeds and representable in `grain`, so that the same
-  /// problem can be posed to several compute dtypes.
-  Harness(const ModelConfig& model, SegmentKind kind, DType compute, MicroBatchShape shape, DType grain);
-  Harness(const ModelConfig& model, SegmentKind kind, DType compute = DType::f64, MicroBatchShape shape = {2, 5})
-      : Harness(model, kind, compute, shape, compute) {}
+  /// problem can be posed to several compute dtypes. reset_attention: attention stays within documents, of which every
+  /// sample has some.
+  Harness(const ModelConfig& model, SegmentKind kind, DType compute, MicroBatchShape shape, DType grain,
+          bool reset_attention = false);
+  Harness(const ModelConfig& model, SegmentKind kind, DType compute = DType::f64, MicroBatchShape shape = {2, 5},
+          bool reset_attention = false)
+      : Harness(model, kind, compute, shape, compute, reset_attention) {}
 
   // Each pass is given the tensors that segment.h says it reads and writes, and no others. Outputs are not poisoned
   // between passes; Poison() does so for everything that passes write.
@@ -68,7 +71,7 @@ class Harness {
   SegmentSpec spec;
   std::unique_ptr<Segment> segment;
   StepContext step;
-  Buffer tokens, targets, x, y, dy, dx, scratch;
+  Buffer tokens, targets, first_key, x, y, dy, dx, scratch;
   std::vector<std::string> param_names;  ///< a tied head's token table last
   std::vector<Buffer> params, grads, saved, carried;
   double loss_sum = 0;
