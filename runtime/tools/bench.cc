@@ -1,0 +1,168 @@
+// ds-bench: what this machine achieves, beside its limits.
+#include "runtime/tools/bench.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "kernels/cpu_features.h"
+#include "runtime/base/error.h"
+#include "runtime/bench/collective_rank.h"
+#include "runtime/tools/command_line.h"
+
+namespace ds {
+namespace {
+
+constexpr char kHelp[] =
+    "Measures this machine: how fast kernels, memory, links between ranks and disks are, beside their limits, and "
+    "what\n"
+    "the libraries take of a GPU's memory. `ds-bench COMMAND --help` explains a command.\n\n"
+    "Examples:\n"
+    "  ds-bench all                             everything; writes ./machine.yaml\n"
+    "  ds-bench kernels --model gpt2-124m       the kernels of a model's training\n"
+    "  ds-bench kernels JOB.yaml                those of a job, in its precision and micro-batch\n"
+    "  ds-bench storage --path /scratch --output machine.yaml\n"
+    "                                           a disk; the rest of machine.yaml stays as it is\n\n"
+    "The machine file is what plans are priced with: ds-launch JOB.yaml --dry-run --machine machine.yaml.\n"
+    "Measure when nothing else runs here: all numbers are medians of repeats, of what is left to this program.";
+
+/// Idle OpenMP threads spin for about a millisecond, as a worker's do that has the cores alone (agent/workers.cc). The
+/// library reads its policy before main runs, so the program starts itself again, once.
+void SpinAsWorkersDo(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
+  ::setenv("GOMP_SPINCOUNT", "20000", 1);
+  ::execv("/proc/self/exe", argv);  // where that fails, waiting threads take a core more
+}
+
+void AddKernels(CLI::App& app, BenchOptions& options) {
+  CLI::App& command = *app.add_subcommand(
+      "kernels",
+      "The kernels of a training step: matrix products and attention beside the peak, norms, activations, the loss "
+      "and\n"
+      "the optimizer beside the memory's bandwidth. On GPUs the algorithms of each product are timed, and the fastest\n"
+      "is kept in the machine file.");
+  AddKernelOptions(command, options);
+  AddCommonOptions(command, options, 60, "");
+  command.callback([&options] {
+    BenchRun run(options, false);
+    const BenchWork work = KernelWork(run);
+    BenchKernels(run, work, Budget(options.seconds));
+    run.Write();
+  });
+}
+
+void AddMemory(CLI::App& app, BenchOptions& options) {
+  CLI::App& command =
+      *app.add_subcommand("memory",
+                          "A copy in the device's memory, which other kernels are held against. On GPUs also copies "
+                          "from and to page-locked\n"
+                          "host memory, and what context, kernels, cuBLASLt and cuDNN take of the GPU's memory.");
+  AddCommonOptions(command, options, 20, "");
+  command.callback([&options] {
+    BenchRun run(options, false);
+    BenchMemory(run, Budget(options.seconds));
+    run.Write();
+  });
+}
+
+void AddCollectives(CLI::App& app, BenchOptions& options) {
+  CLI::App& command = *app.add_subcommand(
+      "collectives",
+      "Collectives between ranks of this machine, each a process: over NCCL between GPUs, over Gloo between CPU\n"
+      "processes. Bandwidths are nccl-tests': `achieved` is the bus bandwidth, what each rank's link carries; the note "
+      "has\n"
+      "the time and the algorithm bandwidth, bytes of the whole tensor a second.");
+  AddCollectiveOptions(command, options);
+  AddCommonOptions(command, options, 30, "");
+  command.callback([&options] {
+    BenchRun run(options, false);
+    BenchCollectives(run, Budget(options.seconds));
+    run.Write();
+  });
+}
+
+void AddStorage(CLI::App& app, BenchOptions& options) {
+  CLI::App& command = *app.add_subcommand("storage",
+                                          "Sequential writing, fsync included, and reading of a file with O_DIRECT, by "
+                                          "blocks of several sizes and queues of\n"
+                                          "several depths. The file has no name: nothing is left of it.");
+  AddStorageOptions(command, options);
+  AddCommonOptions(command, options, 30, "");
+  command.callback([&options] {
+    BenchRun run(options, false);
+    const StorageOptions storage = StorageOf(options);
+    BenchStorage(run, storage, Budget(options.seconds));
+    run.Write();
+  });
+}
+
+/// One part; a failure is told, and the others go on. False: it failed.
+bool Attempt(const char* part, const std::function<void()>& measure) {
+  try {
+    measure();
+    return true;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s: %s\n", part, error.what());
+    return false;
+  }
+}
+
+void MeasureAll(const BenchOptions& options) {
+  BenchRun run(options, true);
+  const StorageOptions storage = StorageOf(options);  // what is wrong with it is told before anything is measured
+  CheckStorage(storage);
+  CollectiveRanks(run);
+  const BenchWork work = KernelWork(run);
+  const Budget budget(options.seconds);
+  bool whole = true;
+  whole &= Attempt("memory", [&] { BenchMemory(run, budget.Part(0.1 * options.seconds)); });
+  whole &= Attempt("kernels", [&] { BenchKernels(run, work, budget.Part(0.45 * options.seconds)); });
+  run.CloseGpu();
+  whole &= Attempt("collectives", [&] { BenchCollectives(run, budget.Part(0.2 * options.seconds)); });
+  whole &= Attempt("storage", [&] { BenchStorage(run, storage, budget.Part(0.25 * options.seconds)); });
+  run.Write();
+  if (!whole) throw RuntimeError("not everything was measured: the file has the rest");
+}
+
+void AddAll(CLI::App& app, BenchOptions& options) {
+  CLI::App& command = *app.add_subcommand(
+      "all", "memory, kernels, collectives and storage, one after another; writes the machine file.");
+  AddKernelOptions(command, options);
+  AddCollectiveOptions(command, options);
+  AddStorageOptions(command, options);
+  AddCommonOptions(command, options, 120, "machine.yaml");
+  command.callback([&options] { MeasureAll(options); });
+}
+
+}  // namespace
+}  // namespace ds
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "rank") == 0) return ds::CollectiveRankMain(argc, argv);
+  ds::SpinAsWorkersDo(argv);
+  if (const char* missing = ds::MissingCpuFeature()) {
+    std::fprintf(stderr,
+                 "error: this processor lacks %s, for which the kernels were built: build with another "
+                 "-DDEEPSHARD_CPU_ARCH\n",
+                 missing);
+    return static_cast<int>(ds::ExitCode::preflight);
+  }
+  const ds::EndOnSignal signals;
+  ds::BenchOptions kernels, memory, collectives, storage, all;
+  CLI::App app(ds::kHelp, "ds-bench");
+  app.require_subcommand(0, 1);  // not (1): a misspelt command is to be named
+  ds::AddAll(app, all);
+  ds::AddKernels(app, kernels);
+  ds::AddMemory(app, memory);
+  ds::AddCollectives(app, collectives);
+  ds::AddStorage(app, storage);
+  app.callback([&] {
+    if (app.get_subcommands().empty())
+      throw ds::UsageError("a command is wanted: all, kernels, memory, collectives or storage");
+  });
+  return ds::RunCommandLine(app, argc, argv);
+}

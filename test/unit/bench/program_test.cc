@@ -1,0 +1,203 @@
+// Promise: ds-bench writes a machine file that is whole or not at all, of this machine, with what it measured.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "runtime/base/file.h"
+#include "runtime/base/process.h"
+#include "runtime/plan/machine_file.h"
+#include "test/catch.h"
+#include "test/unit/data/temp_folder.h"
+
+namespace ds {
+namespace {
+
+using test::Contains;
+using test::TempFolder;
+namespace fs = std::filesystem;
+
+struct Ran {
+  int code = 0;
+  std::string output;  ///< both streams
+};
+
+/// Runs ds-bench in the folder.
+Ran Bench(const TempFolder& folder, const std::string& arguments) {
+  const fs::path log = fs::temp_directory_path() / ("ds-bench-log-" + std::to_string(::getpid()));
+  const std::string command = "cd '" + folder.path().string() + "' && " + std::string(DS_BIN_DIR) + "/ds-bench " +
+                              arguments + " > " + log.string() + " 2>&1 < /dev/null";
+  const int status = std::system(command.c_str());
+  Ran ran{WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(log)};
+  fs::remove(log);
+  return ran;
+}
+
+/// A file of this machine, by measuring little of it.
+MachineFile ThisMachine(const TempFolder& folder, const std::string& name) {
+  const Ran ran = Bench(folder, "memory --device cpu --seconds 0.1 --output " + name);
+  INFO(ran.output);
+  REQUIRE(ran.code == 0);
+  return ReadMachineFile(folder / name);
+}
+
+}  // namespace
+
+TEST_CASE("ds-bench all measures everything, and the file reads back", "[slow]") {
+  const TempFolder folder;
+  const Ran ran = Bench(folder, "all --device cpu --seconds 12 --size 1MiB --model gpt2-tiny");
+  INFO(ran.output);
+  REQUIRE(ran.code == 0);
+  CHECK(folder.Names() == std::set<std::string>{"machine.yaml"});
+  const MachineFile file = ReadMachineFile(folder / "machine.yaml");
+  CHECK(file.device.kind == DeviceKind::cpu);
+  CHECK(file.device.threads >= 1);
+  CHECK(!file.host.empty());
+  CHECK(file.memory_bytes_per_second > 1e6);
+  CHECK(file.matmul.size() >= 10);
+  for (const MatMulRate& rate : file.matmul) CHECK(rate.flops_per_second > 1e6);
+  CHECK(file.attention.size() == 2);
+  CHECK(file.matmul_choices.empty());
+  CHECK(file.collectives.size() == 3);
+  for (const CollectiveRate& rate : file.collectives) CHECK(rate.points.size() >= 2);
+  REQUIRE(file.disks.size() == 1);
+  CHECK(file.disks[0].path == fs::canonical(folder.path()));
+  CHECK_FALSE(file.libraries.library_bytes);
+  for (const char* part : {"layer_norm forward", "gelu backward", "cross_entropy", "adamw step", "matmul qkv forward",
+                           "attention backward", "all_reduce", "send_receive", "write and fsync", "memory copy"})
+    CHECK(Contains(ran.output, part));
+  CHECK(Contains(ran.output, "written: machine.yaml"));
+  CHECK(!Contains(ran.output, "\x1b"));  // no terminal: no progress
+}
+
+TEST_CASE("a part measured anew leaves the others as they are") {
+  const TempFolder folder;
+  MachineFile file = ThisMachine(folder, "m.yaml");
+  file.matmul.push_back({DType::f32, 3, 5, 7, false, true, 12345});
+  file.disks.push_back({"/elsewhere", 1e9, 2e9, true});
+  file.collectives.push_back({CollectiveKind::broadcast, 2, {1e-6, 1e9}, {}});
+  test::Overwrite(folder / "m.yaml", ToYaml(file));
+  const Ran ran = Bench(folder, "storage --device cpu --seconds 5 --size 256KiB --output m.yaml");
+  INFO(ran.output);
+  REQUIRE(ran.code == 0);
+  const MachineFile after = ReadMachineFile(folder / "m.yaml");
+  CHECK(after.matmul == file.matmul);
+  CHECK(after.collectives == file.collectives);
+  CHECK(after.memory_bytes_per_second == file.memory_bytes_per_second);
+  REQUIRE(after.disks.size() == 2);
+  CHECK(after.disks[0] == file.disks[0]);
+  CHECK(after.disks[1].path == fs::canonical(folder.path()));
+}
+
+TEST_CASE("another machine's file, and what is no machine file, are replaced by force alone") {
+  const TempFolder folder;
+  MachineFile file = ThisMachine(folder, "m.yaml");
+  const auto refused = [&](const std::string& text, const std::string& reason) {
+    test::Overwrite(folder / "m.yaml", text);
+    for (const char* command : {"memory", "all --size 256KiB"}) {
+      const Ran ran = Bench(folder, std::string(command) + " --device cpu --seconds 0.1 --output m.yaml");
+      INFO(ran.output);
+      CHECK(ran.code == 2);
+      CHECK(Contains(ran.output, reason));
+      CHECK(Contains(ran.output, "--force"));
+      CHECK(ReadFile(folder / "m.yaml") == text);
+    }
+    const Ran ran = Bench(folder, "memory --device cpu --seconds 0.1 --output m.yaml --force");
+    INFO(ran.output);
+    CHECK(ran.code == 0);
+    CHECK(ReadMachineFile(folder / "m.yaml").memory_bytes_per_second > 0);
+  };
+  file.host = "elsewhere";
+  refused(ToYaml(file), "of host elsewhere");
+  refused("job: {name: mine}\n", "no machine file");
+  refused("", "no machine file");
+}
+
+TEST_CASE("threads of a part are those of the rest") {
+  const TempFolder folder;
+  MachineFile file = ThisMachine(folder, "m.yaml");
+  file.device.threads = 77;
+  test::Overwrite(folder / "m.yaml", ToYaml(file));
+  const Ran ran = Bench(folder, "memory --device cpu --seconds 0.1 --output m.yaml");
+  CHECK(ran.code == 2);
+  CHECK(Contains(ran.output, "--threads 77"));
+}
+
+TEST_CASE("what cannot be measured or written is refused before anything is") {
+  const TempFolder folder;
+  folder.Write("file", "text");
+  for (const auto& [arguments, reason] :
+       std::vector<std::pair<std::string, std::string>>{{"", "a command is wanted"},
+                                                        {"kernel", "kernel"},
+                                                        {"all --no-such-flag", "no-such-flag"},
+                                                        {"all --seconds 0", "--seconds"},
+                                                        {"all --seconds nan", "--seconds"},
+                                                        {"memory --threads -1", "--threads"},
+                                                        {"memory --device tpu", "--device"},
+                                                        {"memory --device cpu --gpu 1", "--gpu 1"},
+                                                        {"all --device cpu --path none", "none"},
+                                                        {"all --device cpu --path file", "not a folder"},
+                                                        {"all --device cpu --size 900TiB", "4 times its size"},
+                                                        {"storage --size 4KiB", "256KiB"},
+                                                        {"storage --size big", "--size"},
+                                                        {"storage --device cpu --output none/m.yaml", "no folder"},
+                                                        {"all --device cpu --ranks 1 --size 1MiB", "--ranks"},
+                                                        {"collectives --device cpu --ranks 1000", "--ranks"},
+                                                        {"kernels --model gpt3", "no such preset"},
+                                                        {"kernels none.yaml", "none.yaml"},
+                                                        {"kernels none.yaml --model gpt2-tiny", "write one of them"},
+                                                        {"kernels --set a=b", "name its file"},
+                                                        {"rank", "starts its ranks itself"},
+                                                        {"rank 0 1 cpu x", "not a number"}}) {
+    INFO(arguments);
+    const Ran ran = Bench(folder, arguments);
+    INFO(ran.output);
+    CHECK(ran.code == 2);
+    CHECK(Contains(ran.output, reason));
+    CHECK(folder.Names() == std::set<std::string>{"file"});
+  }
+}
+
+TEST_CASE("the help of every command teaches its options") {
+  const TempFolder folder;
+  for (const char* command : {"all", "kernels", "memory", "collectives", "storage"}) {
+    const Ran ran = Bench(folder, std::string(command) + " --help");
+    CHECK(ran.code == 0);
+    for (const char* option : {"--seconds", "--output", "--device", "--force"}) CHECK(Contains(ran.output, option));
+  }
+  CHECK(Contains(Bench(folder, "--help").output, "ds-bench all"));
+}
+
+TEST_CASE("a signal ends ds-bench and its ranks at once, and the file that was there stays") {
+  const TempFolder folder;
+  ThisMachine(folder, "m.yaml");
+  const std::string before = ReadFile(folder / "m.yaml");
+  for (const auto& [command, signal] :
+       std::vector<std::pair<std::string, int>>{{"kernels", SIGINT}, {"collectives", SIGTERM}, {"storage", SIGINT}}) {
+    INFO(command);
+    SpawnOptions options;
+    options.argv = {
+        std::string(DS_BIN_DIR) + "/ds-bench", command, "--device", "cpu", "--seconds", "60", "--output", "m.yaml"};
+    options.environment = InheritedEnvironment();
+    options.working_directory = folder.path();
+    const pid_t pid = Spawn(options);
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    const std::vector<ProcessId> processes = Descendants();
+    ::kill(pid, signal);
+    int status = 0;
+    CHECK(::waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 128 + signal);
+    for (const ProcessId& process : processes)
+      for (int i = 0; i < 500 && IdentifyProcess(process.pid) == process; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    for (const ProcessId& process : processes) CHECK(!(IdentifyProcess(process.pid) == process));
+    CHECK(folder.Names() == std::set<std::string>{"m.yaml"});
+    CHECK(ReadFile(folder / "m.yaml") == before);
+  }
+}
+
+}  // namespace ds

@@ -1,0 +1,95 @@
+// Promise: what ds-bench times is what training computes.
+#include "runtime/bench/work.h"
+
+#include <map>
+
+#include "runtime/base/error.h"
+#include "runtime/job/presets.h"
+#include "test/catch.h"
+
+namespace ds {
+namespace {
+
+/// Operations of the products whose names begin so and end so.
+double FlopsOf(const std::vector<BenchProduct>& products, const std::string& layer, const std::string& pass) {
+  double flops = 0;
+  int found = 0;
+  for (const BenchProduct& product : products)
+    if (product.what == layer + " " + pass) flops += Flops(product.key), ++found;
+  INFO(layer << " " << pass);
+  CHECK(found == 1);
+  return flops;
+}
+
+}  // namespace
+
+TEST_CASE("the products of every preset have the operations that its segments count") {
+  for (const Preset& preset : Presets()) {
+    INFO(preset.name);
+    const BenchWork work = WorkOfPreset(preset.name, DeviceKind::cuda);
+    const std::vector<SegmentSpec> segments = BuildSegments(work.model, work.compute, work.shape);
+    const SegmentSpec &attention = segments[1], &mlp = segments[2], &head = segments.back();
+    const std::string up = work.model.activation == Activation::swiglu ? "gate_up" : "up";
+    for (const char* pass : {"forward", "backward-input", "backward-weight"}) {
+      INFO(pass);
+      // Backward-weight of the attention segment is its two projections and nothing else.
+      CHECK(FlopsOf(work.products, "qkv", pass) + FlopsOf(work.products, "proj", pass) ==
+            Approx(attention.backward_weight_flops));
+      CHECK(FlopsOf(work.products, up, pass) + FlopsOf(work.products, "down", pass) == Approx(mlp.forward_flops));
+      CHECK(FlopsOf(work.products, "head", pass) == Approx(head.forward_flops));
+    }
+  }
+}
+
+TEST_CASE("no product is timed twice, and gradients of weights are fp32") {
+  for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
+    const BenchWork work = DefaultWork(device);
+    std::map<MatMulKey, int> times;
+    for (const BenchProduct& product : work.products) {
+      CHECK(++times[product.key] == 1);
+      if (product.what.ends_with("backward-weight")) CHECK(product.key.c == DType::f32);
+    }
+    CHECK(!work.attention.empty());
+  }
+}
+
+TEST_CASE("the CPU's head computes 16-bit logits in fp32, a block of rows at a time; a GPU's in one product") {
+  ModelConfig model = WorkOfPreset("gpt2-tiny", DeviceKind::cpu).model;
+  const MicroBatchShape shape{8, 128};
+  const auto head = [&](DType compute, DeviceKind device) {
+    for (const BenchProduct& product : ProductsOf(model, compute, shape, device))
+      if (product.what == "head forward") return product.key;
+    FAIL("no head");
+    return MatMulKey{};
+  };
+  CHECK(head(DType::bf16, DeviceKind::cpu).m == kHeadRows);
+  CHECK(head(DType::bf16, DeviceKind::cpu).c == DType::f32);
+  CHECK(head(DType::f32, DeviceKind::cpu).m == 1024);
+  CHECK(head(DType::bf16, DeviceKind::cuda).m == 1024);
+  CHECK(head(DType::bf16, DeviceKind::cuda).c == DType::bf16);
+}
+
+TEST_CASE("a preset that is none is refused with the nearest and all of them") {
+  try {
+    WorkOfPreset("gpt2-124", DeviceKind::cpu);
+    FAIL("nothing was thrown");
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    CHECK(text.find("nearest: gpt2-124m") != std::string::npos);
+    for (const Preset& preset : Presets()) CHECK(text.find(preset.name) != std::string::npos);
+  }
+}
+
+TEST_CASE("the work of a job is its model's, in its precision and micro-batch") {
+  const JobSpec spec = ParseJobSpec(
+      "model: {preset: gpt2-tiny}\ndata: {train: /dev/null, sequence_length: 32}\ntraining: {steps: 1}\n"
+      "deepspeed: {train_batch_size: 8, gradient_accumulation_steps: 2, bf16: {enabled: true}}\n",
+      "job.yaml", "/", {}, 2);
+  const BenchWork work = WorkOf(spec, DeviceKind::cpu);
+  CHECK(work.compute == DType::bf16);
+  CHECK(work.shape.samples == 2);
+  CHECK(work.shape.tokens == 32);
+  CHECK(work.products.front().key.m == 64);
+}
+
+}  // namespace ds
