@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the GPU tests of a bundle (scripts/bundle.sh --tests) or of a build on this machine, and prints a short table.
+# Runs the GPU tests of a bundle (scripts/bundle.sh --tests) or of a build on this machine, and prints a short table; then
+# ds-bench all, briefly, of which it shows the key lines.
 #
 #   scripts/gpu_check.sh [--memcheck]     --memcheck: compute-sanitizer's memcheck and racecheck too, where it is installed
 #
@@ -41,6 +42,12 @@ for test in "${tests[@]}"; do
     done
   fi
 done
+# Where the tests found a GPU: what it achieves.
+if ((skipped < ${#tests[@]})) && [[ -x $bin/ds-bench ]]; then
+  check ds-bench "$bin/ds-bench" all --device gpu --seconds 60 --size 64MiB --path "$logs" --output "$logs/machine.yaml"
+  grep -E '^(kernels|memory|collectives|storage|error)|matmul square|attention|memory copy|to (host|device)|take|adamw|64\.0 MiB|1\.0 GiB|fitted|not measured|left out' \
+    "$logs/ds-bench.log" || true
+fi
 echo "logs: $logs"
 ((failed)) && exit 1
 ((skipped == ${#tests[@]})) && exit 77

@@ -122,23 +122,22 @@ class NamelessFile {
   bool direct_ = false;
 };
 
-/// Moves blocks 0, 1, ... of the file by `depth` threads, each taking the next one, until all are moved or the time is
-/// over: what was moved is the file's begin. Returns how many blocks were. Rethrows the first error of a thread.
-int64_t MoveBlocks(const NamelessFile& file, bool write, int64_t block_bytes, int64_t count, int depth,
-                   double seconds) {
-  std::vector<Block> blocks;
-  for (int i = 0; i < depth; ++i) blocks.emplace_back(block_bytes, 0x9e3779b97f4a7c15u + static_cast<uint64_t>(i));
+/// Moves blocks 0, 1, ... of the file by as many threads as there are buffers, each taking the next one, until all are
+/// moved or the time is over: what was moved is the file's begin. Returns how many blocks were. Rethrows the first
+/// error of a thread.
+int64_t MoveBlocks(const NamelessFile& file, bool write, int64_t block_bytes, int64_t count,
+                   const std::vector<Block>& buffers, double seconds) {
   std::atomic<int64_t> next{0}, moved{0};
   std::atomic<bool> failed{false};
   std::exception_ptr error;
   std::mutex mutex;
   const auto begin = Clock::now();
-  const auto work = [&](int thread) {
+  const auto work = [&](size_t thread) {
     try {
       while (!failed && SecondsSince(begin) < seconds) {
         const int64_t block = next++;
         if (block >= count) return;
-        char* const data = blocks[static_cast<size_t>(thread)].data();
+        char* const data = buffers[thread].data();
         write ? file.Write(data, block_bytes, block * block_bytes) : file.Read(data, block_bytes, block * block_bytes);
         ++moved;
       }
@@ -150,7 +149,7 @@ int64_t MoveBlocks(const NamelessFile& file, bool write, int64_t block_bytes, in
   };
   {
     std::vector<std::jthread> threads;
-    for (int thread = 1; thread < depth; ++thread) threads.emplace_back(work, thread);
+    for (size_t thread = 1; thread < buffers.size(); ++thread) threads.emplace_back(work, thread);
     work(0);
   }
   if (error) std::rethrow_exception(error);
@@ -159,8 +158,10 @@ int64_t MoveBlocks(const NamelessFile& file, bool write, int64_t block_bytes, in
 
 StorageResult Measure(const NamelessFile& file, bool write, int64_t block, int64_t blocks, int depth, double seconds) {
   if (write) file.Empty();
+  std::vector<Block> buffers;  // before the clock runs
+  for (int i = 0; i < depth; ++i) buffers.emplace_back(block, 0x9e3779b97f4a7c15u + static_cast<uint64_t>(i));
   const auto begin = Clock::now();
-  const int64_t moved = MoveBlocks(file, write, block, blocks, depth, seconds);
+  const int64_t moved = MoveBlocks(file, write, block, blocks, buffers, seconds);
   if (write) file.Sync();
   StorageResult result;
   result.write = write, result.block = block, result.depth = depth;
@@ -217,6 +218,10 @@ std::vector<StorageResult> MeasureStorage(const StorageOptions& options, const B
     for (const int depth : options.depths) {
       if (budget.Over()) return results;
       int64_t blocks = options.bytes / block;
+      if (depth > blocks) {
+        remaining -= 2;
+        continue;
+      }
       for (const bool write : {true, false}) {
         const StorageResult result = Measure(file, write, block, blocks, depth, budget.Share(remaining--));
         if (write) {

@@ -36,10 +36,10 @@ struct StorageFacts {
 /// the options make no sense, and where less than four times `bytes` are free there.
 StorageFacts CheckStorage(const StorageOptions& options);
 
-/// Each block size with each depth, written and then read; `done` is told as each ends. The file has no name, or loses
-/// it before the first byte: nothing is left of it however this process ends. Each measurement gets an equal share of
-/// the budget and ends at the end of a block; what finds no time left is not measured. Throws SystemError of a write,
-/// read or sync.
+/// Each block size with each depth that the file has blocks for, written and then read; `done` is told as each ends.
+/// The file has no name, or loses it before the first byte: nothing is left of it however this process ends. Each
+/// measurement gets an equal share of the budget and ends at the end of a block; what finds no time left is not
+/// measured. Throws SystemError of a write, read or sync.
 std::vector<StorageResult> MeasureStorage(const StorageOptions& options, const Budget& budget,
                                           const std::function<void(const StorageResult&)>& done);
 

@@ -101,7 +101,7 @@ void Checker::Program(const Command& command, const std::string& name, bool plac
   if (!fs::exists(bin_ + "/" + name)) return Add("no program " + name);
   std::string program = bin_ + "/" + name;
   const std::vector<std::string> own = Own(command.words);
-  if (name == "ds-convert" && own.size() > 1 && !IsFlag(own[1])) {
+  if ((name == "ds-convert" || name == "ds-bench") && own.size() > 1 && !IsFlag(own[1])) {
     const std::string of_all = Bash(program + " --help", scratch_).output;
     if (own[1] != "...") program += " " + own[1];
     const Ran help = Bash(program + " --help", scratch_);  // of an unknown command: that of all
