@@ -222,9 +222,9 @@ void MultiplyWith(const KernelContext& context, const LtProduct& p, const cublas
   const void* alpha = is_wide ? static_cast<const void*>(&wide[0]) : &narrow[0];
   const void* beta = is_wide ? static_cast<const void*>(&wide[1]) : &narrow[1];
   Description d(p);
-  CheckLt(cublasLtMatmul(Handle(CurrentDevice()), &d.operation, alpha, p.b, &d.first, p.a, &d.second, beta, p.c,
-                         &d.result, p.c, &d.result, &algorithm, workspace, static_cast<size_t>(MatMulWorkspaceBytes()),
-                         Stream(context)),
+  CheckLt(cublasLtMatmul(Handle(CurrentDevice()), &d.operation, alpha, p.b, &d.first, p.a, &d.second, beta,
+                         p.added ? p.added : p.c, &d.result, p.c, &d.result, &algorithm, workspace,
+                         static_cast<size_t>(MatMulWorkspaceBytes()), Stream(context)),
           "cublasLtMatmul");
 }
 

@@ -60,6 +60,7 @@ namespace ds::cuda {
 [[gnu::weak]] extern decltype(ds::LayerNormBackwardInput) LayerNormBackwardInput;
 [[gnu::weak]] extern decltype(ds::LayerNormBackwardWeight) LayerNormBackwardWeight;
 
+[[gnu::weak]] extern decltype(ds::LinearAddForward) LinearAddForward;
 [[gnu::weak]] extern decltype(ds::LinearGeluForward) LinearGeluForward;
 [[gnu::weak]] extern decltype(ds::LinearGeluBackwardInput) LinearGeluBackwardInput;
 

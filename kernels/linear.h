@@ -1,8 +1,8 @@
-// Linear layers fused with the GELU that follows them. On the CPU, and where the GPU library has no fused version, the
-// separate kernels one after the other.
+// Linear layers fused with what follows them, a GELU or the sum with the residual stream. On the CPU, and where the GPU
+// library has no fused version, the separate kernels one after the other.
 //
-// A GPU computes them in one kernel when kind is tanh, the dtype is bf16 or f16, F is a multiple of 8 and all tensors
-// start at multiples of 16 bytes. All of that is a matter of shapes and of where the arena puts tensors; an arena that
+// A GPU computes them in one kernel when the dtype is bf16 or f16 and all tensors start at multiples of 16 bytes; with
+// GELU also only when kind is tanh and F is a multiple of 8. All of that is a matter of shapes and of where the arena puts tensors; an arena that
 // aligns them gives one version throughout a run. Workspace: MatMulWorkspaceBytes().
 #pragma once
 
@@ -24,5 +24,10 @@ void LinearGeluForward(const KernelContext& context, GeluKind kind, Tensor x, Te
 /// library's own would be rounded to 16 bits.
 void LinearGeluBackwardInput(const KernelContext& context, GeluKind kind, Tensor dy, Tensor weight, Tensor pre,
                              Tensor dpre);
+
+/// y = residual + x W^T + bias. x: [N, K], weight: [F, K], bias: [F] or empty, residual and y: [N, F], all of one
+/// floating dtype; y may share memory with none of the others. Fused, the sum is rounded once; otherwise x W^T + bias
+/// is rounded before the residual is added.
+void LinearAddForward(const KernelContext& context, Tensor x, Tensor weight, Tensor bias, Tensor residual, Tensor y);
 
 }  // namespace ds

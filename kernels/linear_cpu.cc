@@ -1,6 +1,7 @@
 #include "kernels/linear.h"
 
 #include "kernels/dispatch.h"
+#include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 
 namespace ds {
@@ -32,6 +33,21 @@ void LinearGeluBackwardInput(const KernelContext& context, GeluKind kind, Tensor
   if (detail::RanOnCuda(kernel, cuda::LinearGeluBackwardInput, context, kind, dy, weight, pre, dpre)) return;
   MatMul(context, dy, weight, dpre);
   GeluBackward(context, kind, dpre, pre, dpre);
+}
+
+void LinearAddForward(const KernelContext& context, Tensor x, Tensor weight, Tensor bias, Tensor residual, Tensor y) {
+  const char* kernel = "LinearAddForward";
+  detail::CheckFloating(kernel, "x", x);
+  const int64_t rows = detail::Rows(x), features = detail::Columns(y);
+  detail::CheckMatrix(kernel, "weight", weight, x.dtype, features, detail::Columns(x));
+  if (bias) detail::CheckVector(kernel, "bias", bias, x.dtype, features);
+  detail::CheckMatrix(kernel, "residual", residual, x.dtype, rows, features);
+  detail::CheckMatrix(kernel, "y", y, x.dtype, rows, features);
+  if (detail::RanOnCuda(kernel, cuda::LinearAddForward, context, x, weight, bias, residual, y)) return;
+  MatMulOptions options;
+  options.transpose_b = true, options.bias = bias;
+  MatMul(context, x, weight, y, options);
+  Add(context, residual, y, y);
 }
 
 }  // namespace ds

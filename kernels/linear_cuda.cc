@@ -1,16 +1,17 @@
 #include "kernels/linear.h"
 
 #include "kernels/cublaslt.h"
+#include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 
 namespace ds::cuda {
 namespace {
 
+bool Is16Bit(const LtProduct& p) { return p.ab == DType::bf16 || p.ab == DType::f16; }
+
 /// Whether the library's GELU is the one that is asked for, at training's precision: it approximates the tanh, by more
 /// than fp32's rounding. Its saved values have rows of a multiple of 8.
-bool CanFuse(GeluKind kind, const LtProduct& p) {
-  return kind == GeluKind::tanh && (p.ab == DType::bf16 || p.ab == DType::f16) && p.n % 8 == 0;
-}
+bool CanFuse(GeluKind kind, const LtProduct& p) { return kind == GeluKind::tanh && Is16Bit(p) && p.n % 8 == 0; }
 
 bool Aligned(std::initializer_list<const void*> addresses) {
   for (const void* address : addresses)
@@ -45,6 +46,20 @@ void LinearGeluBackwardInput(const KernelContext& context, GeluKind kind, Tensor
   }
   ds::MatMul(context, dy, weight, dpre);
   ds::GeluBackward(context, kind, dpre, pre, dpre);
+}
+
+void LinearAddForward(const KernelContext& context, Tensor x, Tensor weight, Tensor bias, Tensor residual, Tensor y) {
+  MatMulOptions options;
+  options.transpose_b = true, options.bias = bias;
+  LtProduct p = ProductOf(x, weight, y, options);
+  if (p.m == 0 || p.n == 0) return;
+  if (Is16Bit(p) && Aligned({x.data, weight.data, bias.data, residual.data, y.data})) {
+    p.accumulate = true, p.added = residual.data;
+    if (bias) p.epilogue = MatMulEpilogue::bias, p.bias = bias.data;
+    if (MultiplyWithLt(context, "LinearAddForward", p)) return;
+  }
+  ds::MatMul(context, x, weight, y, options);
+  ds::Add(context, residual, y, y);
 }
 
 }  // namespace ds::cuda

@@ -103,7 +103,7 @@ SegmentSpec Builder::Attention(int64_t layer) const {
   s.saved.push_back(W("log_sum_exp", {shape.samples, model.heads, shape.tokens}));
   s.carried = {T("dqkv", {N(), QkvWidth()}), T("dnormed", {N(), D()})};
   CarryDropped(s);
-  s.forward_scratch = LayOut({T("projection", {N(), D()})});
+  if (model.dropout > 0) s.forward_scratch = LayOut({T("projection", {N(), D()})});
   s.backward_input_scratch = LayOut({T("dattended", {N(), QueryWidth()})});
 
   const AttentionShape attention{shape.samples, shape.tokens, model.heads, model.kv_heads, model.head_size()};
@@ -137,7 +137,9 @@ SegmentSpec Builder::Mlp(int64_t layer) const {
   s.saved.push_back(T("pre", {N(), UpWidth()}));
   s.carried = {T("dpre", {N(), UpWidth()}), T("dnormed", {N(), D()})};
   CarryDropped(s);
-  s.forward_scratch = LayOut({T("activated", {N(), F()}), T("projection", {N(), D()})});
+  std::vector<TensorSpec> forward{T("activated", {N(), F()})};
+  if (model.dropout > 0) forward.push_back(T("projection", {N(), D()}));
+  s.forward_scratch = LayOut(forward);
   if (Swiglu())
     s.backward_input_scratch = LayOut({T("dactivated", {N(), F()})});
   else

@@ -25,9 +25,8 @@ class AttentionSegment : public BranchSegment {
   void Forward(const StepContext& step, const SegmentIo& io) const override {
     Require(Pass::forward, "y", io.y, compute(), SampleShape());
     WriteSaved(Pass::forward, step, io);
-    Tensor projection = Scratch(spec().name, io.scratch).Take(compute(), RowShape());
-    LinearForward(step, proj_layer_, io, io.saved[attended_], projection);
-    AddBranch(step, io, projection);
+    Scratch scratch(spec().name, io.scratch);
+    WriteY(step, io, proj_layer_, io.saved[attended_], scratch);
   }
 
   void BackwardInput(const StepContext& step, const SegmentIo& io) const override {

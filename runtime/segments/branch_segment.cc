@@ -1,7 +1,5 @@
 #include "runtime/segments/branch_segment.h"
 
-#include "kernels/elementwise.h"
-
 namespace ds {
 
 BranchSegment::BranchSegment(const SegmentSpec& spec, const SegmentOptions& options, DropoutPlace residual_dropout)
@@ -22,12 +20,12 @@ void BranchSegment::WriteSaved(Pass pass, const StepContext& step, const Segment
   WriteBranchSaved(step, io);
 }
 
-void BranchSegment::AddBranch(const StepContext& step, const SegmentIo& io, Tensor projection) const {
-  if (DropoutActive(step)) {
-    ApplyDropout(step, residual_dropout_, projection, io.x, io.y);
-  } else {
-    Add(step.kernel, Rows(io.x), Rows(projection), Rows(io.y));
-  }
+void BranchSegment::WriteY(const StepContext& step, const SegmentIo& io, const LinearIndices& last, Tensor input,
+                           Scratch& scratch) const {
+  if (!DropoutActive(step)) return LinearAddForward(step, last, io, input, Rows(io.x), Rows(io.y));
+  Tensor projection = scratch.Take(compute(), RowShape());
+  LinearForward(step, last, io, input, projection);
+  ApplyDropout(step, residual_dropout_, projection, io.x, io.y);
 }
 
 Tensor BranchSegment::WriteBranchDy(const StepContext& step, const SegmentIo& io) const {

@@ -1,6 +1,7 @@
 // A segment of the form y = x + dropout(branch(norm(x))): what attention and MLP have in common.
 #pragma once
 
+#include "runtime/segments/linear.h"
 #include "runtime/segments/segment_base.h"
 
 namespace ds {
@@ -17,8 +18,9 @@ class BranchSegment : public SegmentBase {
   /// Writes what `saved` holds besides the norm's tensors.
   virtual void WriteBranchSaved(const StepContext& step, const SegmentIo& io) const = 0;
 
-  /// y = x + dropout(projection).
-  void AddBranch(const StepContext& step, const SegmentIo& io, Tensor projection) const;
+  /// y = x + dropout(last(input)). Takes [N, D] of the scratch where there is dropout.
+  void WriteY(const StepContext& step, const SegmentIo& io, const LinearIndices& last, Tensor input,
+              Scratch& scratch) const;
 
   /// The gradient of the branch's output: dy behind the residual dropout. The first writes carried dropped_dy when
   /// dropout is active, the second finds it there.

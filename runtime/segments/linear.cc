@@ -1,6 +1,7 @@
 #include "runtime/segments/linear.h"
 
 #include "kernels/elementwise.h"
+#include "kernels/linear.h"
 #include "kernels/matmul.h"
 
 namespace ds {
@@ -10,6 +11,11 @@ void LinearForward(const StepContext& step, const LinearIndices& at, const Segme
   options.transpose_b = true;
   if (at.bias >= 0) options.bias = io.params[at.bias];
   MatMul(step.kernel, x, io.params[at.weight], y, options);
+}
+
+void LinearAddForward(const StepContext& step, const LinearIndices& at, const SegmentIo& io, Tensor x, Tensor residual,
+                      Tensor y) {
+  LinearAddForward(step.kernel, x, io.params[at.weight], at.bias >= 0 ? io.params[at.bias] : Tensor(), residual, y);
 }
 
 void LinearBackwardInput(const StepContext& step, const LinearIndices& at, const SegmentIo& io, Tensor dy, Tensor dx) {

@@ -10,6 +10,9 @@ struct LinearIndices {
 };
 
 void LinearForward(const StepContext& step, const LinearIndices& at, const SegmentIo& io, Tensor x, Tensor y);
+/// y = residual + x W^T + b. On GPUs one kernel, which rounds once (kernels/linear.h).
+void LinearAddForward(const StepContext& step, const LinearIndices& at, const SegmentIo& io, Tensor x, Tensor residual,
+                      Tensor y);
 /// dx = dy W.
 void LinearBackwardInput(const StepContext& step, const LinearIndices& at, const SegmentIo& io, Tensor dy, Tensor dx);
 /// dW = dy^T x, db = sum of dy over rows; added to what is there when io.accumulate.

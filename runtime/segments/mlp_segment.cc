@@ -20,10 +20,8 @@ class MlpSegment : public BranchSegment {
     WriteSaved(Pass::forward, step, io);
     Scratch scratch(spec().name, io.scratch);
     Tensor activated = scratch.Take(compute(), ActivatedShape());
-    Tensor projection = scratch.Take(compute(), RowShape());
     if (Swiglu()) SwigluForward(step.kernel, io.saved[pre_], activated);  // GELU: WriteBranchSaved did it
-    LinearForward(step, down_, io, activated, projection);
-    AddBranch(step, io, projection);
+    WriteY(step, io, down_, activated, scratch);
   }
 
   void BackwardInput(const StepContext& step, const SegmentIo& io) const override {

@@ -1,4 +1,4 @@
-// Linear layers fused with GELU on the GPU against fp64.
+// Linear layers fused with GELU, and with the sum with the residual stream, on the GPU against fp64.
 #include "kernels/linear.h"
 
 #include "kernels/workspace.h"
@@ -82,6 +82,35 @@ TEST_CASE("GPU: linear layers and GELU one after the other agree with fp64 and r
           for (bool with_bias : {true, false}) CompareForward(context, p, kind, s, offset, with_bias);
           CompareBackward(context, p, kind, s, offset);
         }
+}
+
+void CompareAdd(const KernelContext& context, const Precision& p, const Size& s, int64_t offset, bool with_bias) {
+  CAPTURE(NameOf(p.dtype), s.rows, s.in, s.features, offset, with_bias);
+  const double spread = 1 / std::sqrt(static_cast<double>(s.in));
+  const Array x = Array::Random(p.dtype, {s.rows, s.in}, 1), bias = Array::Random(p.dtype, {s.features}, 3);
+  const Array weight = Array::Random(p.dtype, {s.features, s.in}, 2, spread);
+  const Array residual = Array::Random(p.dtype, {s.rows, s.features}, 4, 3);
+  const GpuArray in(x, offset), w(weight, offset), b(bias, offset), stream(residual, offset);
+  const auto run = [&] {
+    const GpuArray y(p.dtype, {s.rows, s.features}, offset);
+    LinearAddForward(context, in, w, with_bias ? b.tensor() : Tensor(), stream, y);
+    return y.Host();
+  };
+  const Array got = run();
+  CHECK(run() == got);
+  CHECK(stream.Host() == residual);
+  Values want = reference::MatMul(Z(s.rows), Z(s.features), Z(s.in), x.values(), false, weight.values(), true);
+  for (size_t i = 0; i < want.size(); ++i) want[i] += (with_bias ? bias[i % Z(s.features)] : 0) + residual[i];
+  CheckClose("y", got, want, 2 * p.tolerance);  // rounded twice where it is not fused
+}
+
+TEST_CASE("GPU: linear layers added to the residual stream agree with fp64 and repeat bit for bit") {
+  const GpuContext context(MatMulWorkspaceBytes());
+  for (const Precision& p : kPrecisions)
+    for (const Size* sizes : {kFused, kAny})
+      for (int i = 0; i < 4; ++i)
+        for (int64_t offset : {0, 1})
+          for (bool with_bias : {true, false}) CompareAdd(context, p, sizes[i], offset, with_bias);
 }
 
 TEST_CASE("GPU: the fused kernels meet zeros, large values and NaN as the separate ones do") {

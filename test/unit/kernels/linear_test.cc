@@ -1,6 +1,8 @@
-// Linear layers fused with GELU.
+// Linear layers fused with GELU, and with the sum with the residual stream.
 #include "kernels/linear.h"
 
+#include "kernels/elementwise.h"
+#include "kernels/matmul.h"
 #include "test/unit/kernels/reference.h"
 #include "test/unit/kernels/support.h"
 
@@ -50,6 +52,32 @@ TEST_CASE("its backward agrees with central differences in f64 and with f64 in t
         return Dot(reference::MatMul(Z(n), Z(h), Z(f), y, false, weight.values(), true), dy.values());
       });
       CheckClose("dpre", dpre, want, p.dtype == DType::f64 ? kDifferenceTolerance : 2 * p.tolerance);
+    }
+}
+
+TEST_CASE("a linear layer added to the residual stream agrees with fp64, and with the separate kernels bit for bit") {
+  for (const Precision& p : kPrecisions)
+    for (bool with_bias : {false, true}) {
+      CAPTURE(NameOf(p.dtype), with_bias);
+      const int64_t n = 13, k = 40, f = 70;
+      const Array x = Array::Random(p.dtype, {n, k}, 1), weight = Array::Random(p.dtype, {f, k}, 2, 0.2);
+      const Array bias = Array::Random(p.dtype, {f}, 3), residual = Array::Random(p.dtype, {n, f}, 4, 3);
+      const Tensor added = with_bias ? bias.tensor() : Tensor();
+      const auto got = OnAnyThreads([&](const KernelContext& context) {
+        Array y(p.dtype, {n, f});
+        LinearAddForward(context, x, weight, added, residual, y);
+        return std::vector<Array>{y};
+      });
+      Values want = reference::MatMul(Z(n), Z(f), Z(k), x.values(), false, weight.values(), true);
+      for (size_t i = 0; i < want.size(); ++i) want[i] += (with_bias ? bias[i % Z(f)] : 0) + residual[i];
+      CheckClose("y", got[0], want, 2 * p.tolerance);  // rounded twice
+
+      MatMulOptions options;
+      options.transpose_b = true, options.bias = added;
+      Array product(p.dtype, {n, f}), sum(p.dtype, {n, f});
+      MatMul({}, x, weight, product, options);
+      Add({}, residual, product, sum);
+      CHECK(got[0] == sum);
     }
 }
 
