@@ -7,12 +7,27 @@
 namespace ds::layout_test {
 namespace {
 
-/// The largest difference of two series of losses.
-double Apart(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
-  return most;
+/// The largest difference of two series of losses, and the mean one.
+struct Apart {
+  double most = 0, mean = 0;
+  Apart(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      const double apart = std::abs(a[i] - b[i]);
+      most = std::max(most, apart);
+      mean += apart / static_cast<double>(a.size());
+    }
+  }
+};
+
+/// Both compute with the same numbers in another order: rounding of fp32, or of 16 bits. That alone moves a loss by
+/// some 2e-3 in bf16 (as far as the CPU's bf16 is from its fp32). But Adam makes a full step of a gradient that is
+/// nothing but rounding, so the embedding of a byte that has hardly been seen may go either way: the step that meets it
+/// next jumps, and comes back (by 0.03 between the CPU's bf16 and fp32 in TinySpec's job, in step 19).
+void CheckFollows(const RunOutcome& cpu, const RunOutcome& gpu, Precision precision) {
+  const Apart apart(cpu.losses(), gpu.losses());
+  CHECK(apart.mean < (precision == Precision::fp32 ? 1e-4 : 1e-2));
+  CHECK(apart.most < (precision == Precision::fp32 ? 1e-4 : 1e-1));
 }
 
 RunOutcome RunStage(JobSpec spec, int stage, const RunOptions& options) {
@@ -31,9 +46,7 @@ TEST_CASE("one GPU follows the CPU, and repeats itself bit for bit") {
       spec.precision = precision;
       const RunOutcome cpu = RunStage(spec, 0, RunOptions{.ranks = 1});
       const RunOutcome gpu = RunStage(spec, 0, OnGpus(1));
-      // Both compute with the same numbers in another order: rounding of fp32, or of 16 bits (2^-8) over some tens of
-      // operations, which 20 steps of training at most multiply by ten.
-      CHECK(Apart(cpu.losses(), gpu.losses()) < (precision == Precision::fp32 ? 1e-4 : 4e-2));
+      CheckFollows(cpu, gpu, precision);
       CHECK(gpu.losses().back() < gpu.losses().front() - 0.5);
       RequireSame(gpu, RunStage(spec, 0, OnGpus(1)));
     }
@@ -48,11 +61,25 @@ TEST_CASE("attention within documents: one GPU follows the CPU, and repeats itse
     spec.model.hidden = 256;  // heads of 64: cuDNN's, were it asked
     spec.training.recompute = RecomputeMode::attention;
     const RunOutcome cpu = RunStage(spec, 0, RunOptions{.ranks = 1}), gpu = RunStage(spec, 0, OnGpus(1));
-    CHECK(Apart(cpu.losses(), gpu.losses()) < (precision == Precision::fp32 ? 1e-4 : 4e-2));
+    CheckFollows(cpu, gpu, precision);
     RequireSame(gpu, RunStage(spec, 0, OnGpus(1)));
     spec.data.reset_attention = false;
-    CHECK(Apart(gpu.losses(), RunStage(spec, 0, OnGpus(1)).losses()) > 0);
+    CHECK(Apart(gpu.losses(), RunStage(spec, 0, OnGpus(1)).losses()).most > 0);
   }
+}
+
+TEST_CASE("recomputation changes no bit on one GPU, where layers are fused with what follows them too") {
+  for (const JobSpec& shape : {TinySpec(), TinyLlama()})
+    for (Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
+      CAPTURE(static_cast<int>(precision), static_cast<int>(shape.model.norm));
+      JobSpec spec = shape;
+      spec.precision = precision;
+      const RunOutcome kept = RunStage(spec, 0, OnGpus(1));
+      for (RecomputeMode mode : {RecomputeMode::attention, RecomputeMode::full}) {
+        spec.training.recompute = mode;
+        RequireSame(kept, RunStage(spec, 0, OnGpus(1)));
+      }
+    }
 }
 
 TEST_CASE("stages agree bit for bit on two GPUs, with and without recomputation") {

@@ -34,7 +34,7 @@ inline NormResult LayerNorm(size_t d, const Values& x, const Values& weight, con
   for (size_t row = 0; row < x.size() / d; ++row) {
     double mean = 0, variance = 0;
     for (size_t i = 0; i < d; ++i) mean += x[row * d + i] / static_cast<double>(d);
-    for (size_t i = 0; i < d; ++i) variance += std::pow(x[row * d + i] - mean, 2) / static_cast<double>(d);
+    for (size_t i = row * d; i < (row + 1) * d; ++i) variance += (x[i] - mean) * (x[i] - mean) / static_cast<double>(d);
     r.mean[row] = mean;
     r.rstd[row] = 1 / std::sqrt(variance + eps);
     for (size_t i = 0; i < d; ++i) r.y[row * d + i] = (x[row * d + i] - mean) * r.rstd[row] * weight[i] + bias[i];

@@ -122,17 +122,20 @@ class Array {
   std::vector<uint8_t> bytes_;
 };
 
-/// Every element of got is within tolerance * (|want| + mean |want|) of want; NaN is not.
-inline void CheckClose(const std::string& name, const Array& got, const Values& want, double tolerance) {
+/// Every element of got is within tolerance * (|want| + mean |want|) of want, plus its element of `also` where that is
+/// given; NaN is not.
+inline void CheckClose(const std::string& name, const Array& got, const Values& want, double tolerance,
+                       const Values& also = {}) {
   INFO(name << " " << NameOf(got.dtype()) << " " << got.shape().str());
   REQUIRE(got.size() == want.size());
+  REQUIRE((also.empty() || also.size() == want.size()));
   CHECK(got.Intact());
   double mean = 0;
   for (double w : want) mean += std::fabs(w) / static_cast<double>(want.size());
   size_t worst = want.size();
   double worst_ratio = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    const double bound = tolerance * (std::fabs(want[i]) + mean) + 1e-300;
+    const double bound = tolerance * (std::fabs(want[i]) + mean) + (also.empty() ? 0 : also[i]) + 1e-300;
     const double ratio = std::fabs(got[i] - want[i]) / bound;
     if (!(ratio <= 1) && !(ratio <= worst_ratio)) {
       worst = i;
