@@ -28,6 +28,7 @@ TEST_CASE("GPU: casts give the CPU's bits between all dtypes, those of NaN inclu
     for (const Precision& to : kPrecisions)
       for (int64_t n : kSizes)
         for (int64_t offset : kOffsets) {
+          if (LeftOut(n)) continue;
           CAPTURE(NameOf(from.dtype), NameOf(to.dtype), n, offset);
           const Array x = Special(from.dtype, n, 1);
           Array want(to.dtype, {n});
@@ -46,6 +47,7 @@ TEST_CASE("GPU: fill, add and scale give the CPU's bits") {
   for (const Precision& p : kPrecisions)
     for (int64_t n : kSizes)
       for (int64_t offset : kOffsets) {
+        if (LeftOut(n)) continue;
         CAPTURE(NameOf(p.dtype), n, offset);
         const Array a = Special(p.dtype, n, 1), b = Special(p.dtype, n, 2);
         Array want(p.dtype, {n});
@@ -77,6 +79,7 @@ TEST_CASE("GPU: bias gradients give the CPU's bits, added or not") {
     for (const Shape& s : {Shape{1, 1}, Shape{3, 7}, Shape{64, 768}, Shape{65, 1000}, Shape{1029, 1}, Shape{1029, 768},
                            Shape{300, 4096}, Shape{0, 5}})
       for (int64_t offset : kOffsets) {
+        if (LeftOut(s.numel())) continue;
         CAPTURE(NameOf(p.dtype), s.str(), offset);
         const GpuContext context(ColumnSumsWorkspaceBytes(s[0], s[1], 1, p.dtype));
         const Array dy = Array::Random(p.dtype, s, 1), before = Array::Random(StatisticsType(p.dtype), {s[1]}, 2);

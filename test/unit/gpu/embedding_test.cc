@@ -12,9 +12,9 @@ struct Case {
   const char* ids;
 };
 const Case kCases[] = {
-    {1, 1, 1, 1, "random"},       {2, 3, 5, 7, "random"},       {3, 17, 256, 64, "random"},
-    {2, 1024, 300, 1000, "zipf"}, {4, 515, 50257, 768, "zipf"}, {1, 2049, 70'000, 8, "random"},
-    {5, 1000, 1000, 16, "one"},   {2, 2048, 255, 24, "two"},    {0, 4, 10, 8, "random"},
+    {1, 1, 1, 1, "random"},       {2, 3, 5, 7, "random"},      {3, 17, 256, 64, "random"},
+    {2, 1024, 300, 1000, "zipf"}, {4, 515, 50257, 48, "zipf"}, {1, 2049, 70'000, 8, "random"},
+    {5, 1000, 1000, 16, "one"},   {2, 2048, 255, 24, "two"},   {0, 4, 10, 8, "random"},
 };
 
 Array Ids(const Case& c) {
@@ -43,6 +43,7 @@ void ForEachCase(const Body& body) {
     for (const Precision& p : kPrecisions)
       for (int64_t offset : {0, 1}) {
         CAPTURE(c.batch, c.tokens, c.vocabulary, c.columns, c.ids, NameOf(p.dtype), offset);
+        if (LeftOut(c.vocabulary * c.columns)) continue;
         if (c.vocabulary * c.columns > 1'000'000 && (offset || p.dtype == DType::f64)) continue;
         body(c, p.dtype, offset);
       }

@@ -1,5 +1,7 @@
 #include "test/unit/gpu/gpu.h"
 
+#include <cstdlib>
+
 namespace ds::test {
 
 std::string WhyNot() {
@@ -14,9 +16,16 @@ void RequireCuda(cudaError_t status) {
   REQUIRE(status == cudaSuccess);
 }
 
-DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
+bool LeftOut(int64_t elements) {
+  static const bool quick = std::getenv("DS_TEST_QUICK") != nullptr;
+  return quick && elements > 30'000;
+}
+
+DeviceBuffer::DeviceBuffer(int64_t bytes, int64_t before) : bytes_(bytes) {
+  static const bool poisons = std::getenv("DS_TEST_UNPOISONED") == nullptr;
   RequireCuda(cudaMalloc(reinterpret_cast<void**>(&data_), static_cast<size_t>(bytes + kGuard)));
-  RequireCuda(cudaMemset(data_, 0xff, static_cast<size_t>(bytes + kGuard)));
+  RequireCuda(cudaMemset(data_, 0xff, static_cast<size_t>(poisons ? bytes : before)));
+  RequireCuda(cudaMemset(data_ + bytes, 0xff, kGuard));
   RequireCuda(cudaDeviceSynchronize());  // a context's stream does not wait for what others enqueue
 }
 

@@ -13,12 +13,17 @@ namespace ds::test {
 /// Fails the test case unless status is success.
 void RequireCuda(cudaError_t status);
 
+/// Whether a case whose tensors have so many elements is left out: where DS_TEST_QUICK is set. compute-sanitizer slows
+/// kernels down a hundredfold, and small shapes run all of them.
+bool LeftOut(int64_t elements);
+
 /// Device memory with guard bytes behind it. New memory is poisoned: every byte 0xff, which is NaN in every floating
-/// dtype.
+/// dtype. Where DS_TEST_UNPOISONED is set only the guard and the first `before` bytes are: initcheck then finds what is
+/// read before it was written.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  explicit DeviceBuffer(int64_t bytes);
+  explicit DeviceBuffer(int64_t bytes, int64_t before = 0);
   ~DeviceBuffer();
   DeviceBuffer(DeviceBuffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
@@ -45,7 +50,7 @@ class GpuArray {
  public:
   /// Poisoned.
   GpuArray(DType dtype, Shape shape, int64_t offset = 0)
-      : dtype_(dtype), shape_(shape), offset_(offset), memory_((shape.numel() + offset) * Size()) {}
+      : dtype_(dtype), shape_(shape), offset_(offset), memory_((shape.numel() + offset) * Size(), offset * Size()) {}
   /// With the values of a host array.
   explicit GpuArray(const Array& values, int64_t offset = 0);
 

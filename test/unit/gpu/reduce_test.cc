@@ -13,6 +13,7 @@ TEST_CASE("GPU: the sum of squares has the CPU's bits and adds to what is there"
     for (int64_t n : {0, 1, 15, 16, 17, 2047, 2048, 2049, 65535, 65536, 65537, 3 * 65536 + 100, 1'000'003, 20'000'001})
       for (int64_t offset : {0, 1}) {
         if (n > 2'000'000 && (dtype == DType::f64 || offset)) continue;
+        if (LeftOut(n / 4)) continue;  // what adds up blocks meets more than one from 65,537 on
         CAPTURE(NameOf(dtype), n, offset);
         const GpuContext context(SumOfSquaresWorkspaceBytes(n));
         Array x = Array::Random(dtype, {std::min<int64_t>(n, 100'003)}, 1, 3);
@@ -79,6 +80,7 @@ TEST_CASE("GPU: the first number that is not finite is found wherever it is, and
   for (const Precision& p : kPrecisions)
     for (int64_t n : {1, 7, 2048, 140'003})
       for (int64_t offset : {0, 1}) {
+        if (LeftOut(n)) continue;
         CAPTURE(NameOf(p.dtype), n, offset);
         Values values(static_cast<size_t>(n), p.dtype == DType::bf16 ? 3e38 : 65504);
         if (n > 2) values[1] = -0.0, values[2] = 0x1p-24;

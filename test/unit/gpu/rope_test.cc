@@ -14,6 +14,7 @@ TEST_CASE("GPU: RoPE turns and turns back as the CPU does, and leaves the values
       for (const Shape& s : {Shape{1, 1, 1, 2}, Shape{2, 3, 4, 6}, Shape{2, 65, 12, 64}, Shape{1, 33, 6, 128},
                              Shape{3, 5, 7, 80}, Shape{0, 4, 2, 8}})
         for (int64_t offset : {0, 1}) {
+          if (LeftOut(s.numel())) continue;
           CAPTURE(NameOf(p.dtype), NameOf(table), s.str(), offset);
           const int64_t heads = std::max<int64_t>(1, s[2] - 2);
           const Array x = Array::Random(p.dtype, s, 1);

@@ -43,7 +43,7 @@ std::string Aborted(Call call) {
 
 }  // namespace
 
-TEST_CASE("waiting for a stream ends at its deadline, and the communicators with it") {
+TEST_CASE("waiting for a stream ends at its deadline, and the communicators with it", "[time]") {
   const auto outcomes = RunThreads(1, [](int, const CommunicatorFactory& factory) {
     const auto comm = factory("gather");
     const RankMemory data(DType::f32, 4);
@@ -68,14 +68,14 @@ TEST_CASE("waiting for a stream ends at its deadline, and the communicators with
   CHECK(Has(outcomes[0].value, "| at rest: stream 'gather'"));
 }
 
-TEST_CASE("an error of the GPU's, or none, is what waiting for an event reports") {
+TEST_CASE("an error of the GPU's, or none, is what waiting for an event reports", "[time]") {
   cudaEvent_t event = nullptr;
   Must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   WaitForEvent(event, {}, std::chrono::seconds(1), "nothing");  // never recorded: done
   Must(cudaEventDestroy(event));
 }
 
-TEST_CASE("NCCL: abort from another thread ends a waiting rank, and tells its peers") {
+TEST_CASE("NCCL: abort from another thread ends a waiting rank, and tells its peers", "[time]") {
   if (!HasTwoGpus()) return;
   std::promise<void> waiting, done;
   const auto ended = done.get_future().share();
@@ -107,7 +107,7 @@ TEST_CASE("NCCL: abort from another thread ends a waiting rank, and tells its pe
   CHECK(Has(outcomes[1].value, "at rest: stream 'gather', rank 1 of 2: between calls: rank 0 aborted: told to stop"));
 }
 
-TEST_CASE("NCCL: a rank that leaves fails those who need it") {
+TEST_CASE("NCCL: a rank that leaves fails those who need it", "[time]") {
   if (!HasTwoGpus()) return;
   const auto outcomes = RunThreads(2, [&](int rank, const CommunicatorFactory& factory) {
     const auto comm = factory("gather");
@@ -123,7 +123,7 @@ TEST_CASE("NCCL: a rank that leaves fails those who need it") {
   CHECK(outcomes[1].value == "left");
 }
 
-TEST_CASE("NCCL: a peer that never joins is named when the time is up") {
+TEST_CASE("NCCL: a peer that never joins is named when the time is up", "[time]") {
   MemoryStore store;
   NcclOptions options;
   options.size = 2;
@@ -136,7 +136,7 @@ TEST_CASE("NCCL: a peer that never joins is named when the time is up") {
   CHECK(Has(alone.error, "rank 0 of 2: connect: rank 1"));
 }
 
-TEST_CASE("NCCL: a peer that makes one communicator and not the next is named when the time is up") {
+TEST_CASE("NCCL: a peer that makes one communicator and not the next is named when the time is up", "[time]") {
   if (!HasTwoGpus()) return;
   for (const int absent : {0, 1}) {
     CAPTURE(absent);
@@ -255,7 +255,7 @@ class Peers {
 
 }  // namespace
 
-TEST_CASE("NCCL: a process of another test", "[.]") {
+TEST_CASE("NCCL: a process of another test", "[.][time]") {
   std::istringstream text(getenv("DS_TEST_PEER") ? getenv("DS_TEST_PEER") : "");
   std::string mode, folder;
   NcclOptions options;
@@ -269,7 +269,7 @@ TEST_CASE("NCCL: a process of another test", "[.]") {
   store.Set("outcome/" + std::to_string(options.rank), outcome.error + outcome.value);
 }
 
-TEST_CASE("NCCL: a killed process ends the calls of the others within 10 s, and leaves their GPUs at rest") {
+TEST_CASE("NCCL: a killed process ends the calls of the others within 10 s, and leaves their GPUs at rest", "[time]") {
   if (!HasTwoGpus()) return;
   // In the middle of a transfer; waiting for a rank that does not come; with a stream, or all of CUDA, full behind it.
   for (const std::string mode : {"loop", "absent", "flood", "blocked"}) {
