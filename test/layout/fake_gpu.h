@@ -1,5 +1,5 @@
-// A GPU that is none: its memory is the host's and whatever is enqueued is done at once. GpuExecutor runs on it with the
-// CPU's kernels, so that what it enqueues, and in which order, is tested where there is no GPU.
+// A GPU that is none: its memory is the host's and whatever is enqueued is done at once. GpuExecutor runs on it with
+// the CPU's kernels, so that what it enqueues, and in which order, is tested where there is no GPU.
 #pragma once
 
 #include <memory>

@@ -94,19 +94,25 @@ TEST_CASE("a GPU's plan gives Recompute the scratch that a fused layer needs, a 
 }
 
 TEST_CASE("every action of a GPU's plan binds, under every stage: NCCL needs no workspace of the plan's") {
-  JobSpec spec = TinySpec();
-  spec.batch.micro_batch_size = 6;
-  spec.batch.accumulation = 1;
-  for (int stage = 0; stage <= 3; ++stage) {
-    CAPTURE(stage);
-    spec.zero.stage = stage;
-    const ModelLayout layout = LayoutOf(spec, 2);
-    const Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 1, 2, DeviceKind::cuda));
-    const ParamStore store(layout, plan);
-    const Arena arena({&plan});
-    const BindContext context{layout, plan, store, arena, {6, 16}, spec.model.hidden};
-    for (const BoundAction& bound : Bind(context)) CHECK((!bound.workspace || bound.workspace.numel() == 0));
-  }
+  const int ranks = GENERATE(1, 2);
+  const RecomputeMode recompute = GENERATE(RecomputeMode::none, RecomputeMode::full);
+  const int64_t accumulation = GENERATE(1, 2);
+  for (JobSpec spec : {TinySpec(), TinyLlama()})
+    for (int stage = 0; stage <= 3; ++stage)
+      for (bool exact : {false, true}) {
+        CAPTURE(ranks, stage, exact, accumulation, static_cast<int>(recompute), static_cast<int>(spec.model.norm));
+        spec.batch.micro_batch_size = 3;
+        spec.batch.accumulation = accumulation;
+        spec.training.exact_sharding = exact;
+        spec.training.recompute = recompute;
+        spec.zero.stage = stage;
+        const ModelLayout layout = LayoutOf(spec, ranks);
+        const Plan plan = BuildPlan(layout, PlanOptionsOf(spec, ranks - 1, ranks, DeviceKind::cuda));
+        const ParamStore store(layout, plan);
+        const Arena arena({&plan});
+        const BindContext context{layout, plan, store, arena, {3, 16}, spec.model.hidden};
+        for (const BoundAction& bound : Bind(context)) CHECK((!bound.workspace || bound.workspace.numel() == 0));
+      }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace ds::layout_test {
 struct Rings {
   int ranks = 1;
   int channels = 4;
-  int64_t chunk = 96;            ///< elements of a full chunk
+  int64_t chunk = 96;             ///< elements of a full chunk
   int64_t channel_minimum = 100;  ///< a call runs on no more channels than it has so many elements for
 
   /// The ring of a channel: channels differ in direction and stride, as those of a machine whose links differ do.

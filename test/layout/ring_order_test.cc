@@ -129,9 +129,8 @@ Sums SumsOf(JobSpec spec, int stage, int ranks) {
     sums.calls.emplace_back(action.micro_batch, action.slot, bucket.numel());
     for (int owner = 0; owner < ranks; ++owner)
       for (int64_t at = 0; at < count; ++at) {
-        const auto [place, is_new] =
-            sums.orders.try_emplace({action.micro_batch, action.slot, bucket.begin + owner * count + at},
-                                    rings.Order(count, at, owner));
+        const auto [place, is_new] = sums.orders.try_emplace(
+            {action.micro_batch, action.slot, bucket.begin + owner * count + at}, rings.Order(count, at, owner));
         REQUIRE(is_new);  // reduced once
       }
   }
