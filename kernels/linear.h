@@ -2,8 +2,8 @@
 // library has no fused version, the separate kernels one after the other.
 //
 // A GPU computes them in one kernel when the dtype is bf16 or f16 and all tensors start at multiples of 16 bytes; with
-// GELU also only when kind is tanh and F is a multiple of 8. All of that is a matter of shapes and of where the arena puts tensors; an arena that
-// aligns them gives one version throughout a run. Workspace: MatMulWorkspaceBytes().
+// GELU also only where MayFuseGelu says so. All of that is a matter of shapes and of where the arena puts tensors; an
+// arena that aligns them gives one version throughout a run. Workspace: MatMulWorkspaceBytes().
 #pragma once
 
 #include "kernels/activation.h"
@@ -11,6 +11,13 @@
 #include "kernels/tensor.h"
 
 namespace ds {
+
+/// Whether a GPU may compute the layers with GELU below in one kernel, for some places of their tensors. The library's
+/// GELU is the one with tanh, which it approximates by more than fp32's rounding; what it saves has rows of a multiple
+/// of 8. Otherwise they are MatMul and the activation, one after the other, and so are pre's bits.
+constexpr bool MayFuseGelu(GeluKind kind, DType dtype, int64_t features) {
+  return kind == GeluKind::tanh && (dtype == DType::bf16 || dtype == DType::f16) && features % 8 == 0;
+}
 
 /// pre = x W^T + bias, y = gelu(pre). x: [N, K], weight: [F, K], bias: [F] or empty, pre and y: [N, F], all of one
 /// floating dtype. pre is kept for the backward; no two of the tensors may share memory.

@@ -9,10 +9,6 @@ namespace {
 
 bool Is16Bit(const LtProduct& p) { return p.ab == DType::bf16 || p.ab == DType::f16; }
 
-/// Whether the library's GELU is the one that is asked for, at training's precision: it approximates the tanh, by more
-/// than fp32's rounding. Its saved values have rows of a multiple of 8.
-bool CanFuse(GeluKind kind, const LtProduct& p) { return kind == GeluKind::tanh && Is16Bit(p) && p.n % 8 == 0; }
-
 bool Aligned(std::initializer_list<const void*> addresses) {
   for (const void* address : addresses)
     if (reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
@@ -27,7 +23,7 @@ void LinearGeluForward(const KernelContext& context, GeluKind kind, Tensor x, Te
   options.transpose_b = true, options.bias = bias;
   LtProduct p = ProductOf(x, weight, y, options);
   if (p.m == 0 || p.n == 0) return;
-  if (CanFuse(kind, p) && Aligned({x.data, weight.data, bias.data, pre.data, y.data})) {
+  if (MayFuseGelu(kind, p.ab, p.n) && Aligned({x.data, weight.data, bias.data, pre.data, y.data})) {
     p.epilogue = bias ? MatMulEpilogue::bias_gelu : MatMulEpilogue::gelu;
     p.bias = bias.data, p.aux = pre.data;
     if (MultiplyWithLt(context, "LinearGeluForward", p)) return;
@@ -40,7 +36,7 @@ void LinearGeluBackwardInput(const KernelContext& context, GeluKind kind, Tensor
                              Tensor dpre) {
   LtProduct p = ProductOf(dy, weight, dpre, {});
   if (p.m == 0 || p.n == 0) return;
-  if (CanFuse(kind, p) && Aligned({dy.data, weight.data, pre.data, dpre.data})) {
+  if (MayFuseGelu(kind, p.ab, p.n) && Aligned({dy.data, weight.data, pre.data, dpre.data})) {
     p.epilogue = MatMulEpilogue::gelu_backward, p.aux = pre.data;
     if (MultiplyWithLt(context, "LinearGeluBackwardInput", p)) return;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/linear.h"
 #include "kernels/workspace.h"
 
 namespace ds {
@@ -140,9 +141,8 @@ SegmentSpec Builder::Mlp(int64_t layer) const {
   std::vector<TensorSpec> forward{T("activated", {N(), F()})};
   if (model.dropout > 0) forward.push_back(T("projection", {N(), D()}));
   s.forward_scratch = LayOut(forward);
-  if (Swiglu())
-    s.backward_input_scratch = LayOut({T("dactivated", {N(), F()})});
-  else
+  if (Swiglu()) s.backward_input_scratch = LayOut({T("dactivated", {N(), F()})});
+  if (model.activation == Activation::gelu_tanh && MayFuseGelu(GeluKind::tanh, compute, F()))
     s.gpu_recompute_scratch = LayOut({T("activated", {N(), F()})});
   s.backward_weight_scratch = LayOut({T("activated", {N(), F()})});
 

@@ -76,7 +76,7 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 ///              carried: dpre like pre, dnormed [N, D], dropped_dy [N, D] when dropout > 0
 ///              forward scratch: activated [N, F] and projection [N, D]; backward_input scratch: dactivated [N, F]
 ///              (SwiGLU only); backward_weight scratch: activated [N, F]; a GPU's recompute scratch: activated [N, F]
-///              (GELU only: the kernel that writes pre writes it too)
+///              (where MayFuseGelu, kernels/linear.h: the kernel that writes pre writes it too)
 ///   head       saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], dlogits [N, Vp]
 ///              carried: dnormed [N, D]
 ///              forward scratch: logits [min(N, kHeadRows), Vp] f32 (f64), losses [N] f32 (f64)

@@ -48,10 +48,10 @@ class MlpSegment : public BranchSegment {
   }
 
  protected:
-  /// With GELU also the activation, into the scratch, which CPUs give to Forward alone. A GPU computes both in one
-  /// kernel, and pre anew by the same one: a product on its own may add in another order.
+  /// With GELU also the activation, into the scratch where there is one. A GPU may compute both in one kernel, and then
+  /// pre anew by the same one, since a product on its own may add in another order: there Recompute has scratch.
   void WriteBranchSaved(const StepContext& step, const SegmentIo& io) const override {
-    if (Swiglu() || (device().kind == DeviceKind::cpu && !io.scratch)) {
+    if (Swiglu() || !io.scratch) {
       LinearForward(step, up_, io, io.saved[norm_.normed], io.saved[pre_]);
     } else {
       LinearGeluForward(step.kernel, Gelu(), io.saved[norm_.normed], io.params[up_.weight],
