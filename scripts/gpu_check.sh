@@ -4,7 +4,7 @@
 #
 #   scripts/gpu_check.sh [--only NAME] [--memcheck | --quick]
 #
-#   --only NAME   this test alone: unit-gpu, unit-gpu_runtime or layout_gpu
+#   --only NAME   this test alone, and no ds-bench: unit-gpu, unit-gpu_runtime or layout_gpu
 #   --memcheck    compute-sanitizer's tools too: hours
 #   --quick       the same on small shapes, which run every kernel of ours: minutes
 #
@@ -88,7 +88,7 @@ for test in "${tests[@]}"; do
   esac
 done
 # Where the tests found a GPU: what it achieves.
-if ((skipped < ${#tests[@]})) && [[ -x $bin/ds-bench ]]; then
+if ((passed)) && [[ $only == '*gpu*' && -x $bin/ds-bench ]]; then
   check ds-bench "$bin/ds-bench" all --device gpu --seconds 60 --size 64MiB --path "$logs" --output "$logs/machine.yaml"
   grep -E '^(kernels|memory|collectives|storage|error)|matmul square|attention|memory copy|to (host|device)|take|adamw|64\.0 MiB|1\.0 GiB|fitted|not measured|left out' \
     "$logs/ds-bench.log" || true
