@@ -11,6 +11,7 @@
 #include "runtime/exec/action_names.h"
 #include "runtime/exec/reduce_bucket.h"
 #include "runtime/exec/step_facts.h"
+#include "runtime/plan/executor_memory.h"
 #include "runtime/plan/planner.h"
 
 namespace ds {
@@ -19,20 +20,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr StreamKind kStreams[] = {StreamKind::compute, StreamKind::gather, StreamKind::reduce};
-constexpr int64_t kAlignment = 256;  // bytes
 
 int Index(StreamKind stream) { return static_cast<int>(stream); }
 int Index(ActionKind kind) { return static_cast<int>(kind); }
 
 double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-/// Cuts tensors off a block, each aligned to kAlignment. Without a block it only counts.
+/// Cuts tensors off a block, each aligned to kExecutorAlignment. Without a block it only counts.
 class Carver {
  public:
   explicit Carver(Tensor block = {}) : block_(block) {}
   Tensor Take(DType dtype, Shape shape) {
     const int64_t at = used_, bytes = shape.numel() * static_cast<int64_t>(SizeOf(dtype));
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += (bytes + kExecutorAlignment - 1) / kExecutorAlignment * kExecutorAlignment;
     if (!block_) return {};
     return Tensor(block_.Flat(at, bytes).data, dtype, shape, block_.device);
   }
@@ -43,13 +43,7 @@ class Carver {
   int64_t used_ = 0;
 };
 
-/// Whether micro-batches have first keys.
-bool ReadsFirstKeys(const ModelLayout& layout) {
-  return std::any_of(layout.segments.begin(), layout.segments.end(),
-                     [](const SegmentSpec& segment) { return segment.reset_attention; });
-}
-
-/// What an executor keeps on the device.
+/// What an executor keeps on the device: ExecutorBytes in all.
 struct Own {
   std::vector<Tensor> tokens, targets, first_key;
   Tensor losses, facts, gathered, gradient_scale, skip;
@@ -81,12 +75,6 @@ struct GpuExecutor::Step {
   std::vector<std::pair<size_t, Mark>> actions;  ///< of a traced step
 };
 
-int64_t GpuExecutor::OwnBytes(const ModelLayout& layout, const Plan& plan, MicroBatchShape shape) {
-  Carver carver;
-  Own(carver, layout, plan, shape);
-  return carver.used();
-}
-
 GpuExecutor::GpuExecutor(const ExecutorContext& context)
     : layout_(context.bind.layout),
       plan_(context.bind.plan),
@@ -99,7 +87,7 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
       workspace_(context.workspace),
       actions_(Bind(context.bind)),
       done_(context.bind.plan.actions.size()),
-      memory_(OwnBytes(context.bind.layout, context.bind.plan, context.bind.shape), context.gpu) {
+      memory_(ExecutorBytes(context.bind.layout, context.bind.plan.options), context.gpu) {
   const Communicator* of_stream[] = {communicators_.sums.get(), communicators_.gather.get(),
                                      communicators_.reduce.get()};
   for (StreamKind kind : kStreams) {
@@ -118,6 +106,9 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
 
   Carver device(memory_.Bytes(0, memory_.bytes()));
   const Own own(device, layout_, plan_, shape_);
+  if (device.used() != memory_.bytes())
+    throw RuntimeError("an executor lays out " + std::to_string(device.used()) + " bytes, and the plan counted " +
+                       std::to_string(memory_.bytes()));
   tokens_ = own.tokens, targets_ = own.targets, first_key_ = own.first_key;
   losses_ = own.losses, facts_ = own.facts, gathered_ = own.gathered;
   gradient_scale_ = own.gradient_scale, skip_ = own.skip;

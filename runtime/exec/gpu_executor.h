@@ -15,13 +15,9 @@ namespace ds {
 
 class GpuExecutor : public Executor {
  public:
-  /// context.gpu is not null. Calls come from a thread that has the GPU (Gpu::Use).
+  /// context.gpu is not null; of its memory the executor takes ExecutorBytes (plan/executor_memory.h). Calls come from a thread that has the GPU (Gpu::Use).
   explicit GpuExecutor(const ExecutorContext& context);
   StepOutcome Run(const StepInputs& inputs) override;
-
-  /// Device memory, beside the plan's, that an executor of `plan` takes: a micro-batch's tokens and targets (and first
-  /// keys), and what Norm sums up. Bytes.
-  static int64_t OwnBytes(const ModelLayout& layout, const Plan& plan, MicroBatchShape shape);
 
  private:
   struct Step;  // the state of one Run

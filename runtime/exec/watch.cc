@@ -26,7 +26,7 @@ double At(Gpu* gpu, const Tensor& x, int64_t i) {
 const char* NameOf(double value) { return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"; }
 
 /// "in the forward pass of micro-batch 0"
-std::string Pass(const Action& action) {
+std::string PassName(const Action& action) {
   std::string text;
   switch (action.kind) {
     case ActionKind::forward:
@@ -194,7 +194,7 @@ std::string Describe(const ModelLayout& layout, const Plan& plan, const NonFinit
              (action.kind == ActionKind::reduce ? ", summed over the ranks," : ", both uses summed,");
       break;
   }
-  what += " " + Pass(action) + " is " + NameOf(found.value) + " (";
+  what += " " + PassName(action) + " is " + NameOf(found.value) + " (";
   if (found.quantity != Quantity::loss) what += "element " + std::to_string(found.element) + "; ";
   return what + "plan action " + Describe(layout, plan, static_cast<size_t>(found.action)) + ")";
 }

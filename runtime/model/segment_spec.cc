@@ -61,6 +61,25 @@ struct Builder {
     const int64_t norm = ColumnSumsWorkspaceBytes(N(), D(), model.norm == Norm::layer_norm ? 2 : 1, compute);
     return std::max({norm, ColumnSumsWorkspaceBytes(N(), bias, 1, compute), MatMulWorkspaceBytes()});
   }
+  /// The products of a linear layer [out, in]. The first of a half block: Recompute repeats its forward, with which
+  /// GPUs may compute the GELU behind it (`fused`). The last: the residual stream is added to it, and GPUs may compute
+  /// the GELU before it with its backward.
+  enum class Place { first, last, head };
+  void Multiply(SegmentSpec& s, Place place, int64_t out, int64_t in, bool bias,
+                MatMulEpilogue fused = MatMulEpilogue::none) const {
+    const MatMulEpilogue epilogue = bias ? MatMulEpilogue::bias : MatMulEpilogue::none, none = MatMulEpilogue::none;
+    const MatMulKey forward{N(), out, in, compute, compute, false, true, false, epilogue};
+    const bool first = place == Place::first, sixteen = SizeOf(compute) == 2;
+    s.products.push_back({Pass::forward, forward, first ? fused : none, place == Place::last && sixteen});
+    if (first) s.products.push_back({Pass::recompute, forward, fused});
+    s.products.push_back({Pass::backward_input, {N(), in, out, compute, compute}, first ? none : fused});
+    s.products.push_back({Pass::backward_weight, {out, in, N(), compute, Wide(), true}});
+  }
+  /// `epilogue` where GPUs fuse the GELU of this model (kernels/linear.h).
+  MatMulEpilogue IfFused(MatMulEpilogue epilogue) const {
+    const bool fused = model.activation == Activation::gelu_tanh && MayFuseGelu(GeluKind::tanh, compute, F());
+    return fused ? epilogue : MatMulEpilogue::none;
+  }
   void CarryDropped(SegmentSpec& s) const {
     if (model.dropout > 0) s.carried.push_back(T("dropped_dy", {N(), D()}));
   }
@@ -112,6 +131,9 @@ SegmentSpec Builder::Attention(int64_t layer) const {
                               AttentionWorkspaceBytes(attention, compute, false, reset_attention),
                               AttentionWorkspaceBytes(attention, compute, true, reset_attention)});
 
+  if (model.position == PositionKind::rope)  // cosines and sines
+    s.gpu_tables = 2 * shape.tokens * (model.head_size() / 2) * static_cast<int64_t>(SizeOf(Wide()));
+
   // Causal attention reads half of the scores: two products forward; five backward, the scores computed again.
   const double qkv = 2.0 * N() * D() * QkvWidth();
   const double proj = 2.0 * N() * D() * QueryWidth();
@@ -120,6 +142,9 @@ SegmentSpec Builder::Attention(int64_t layer) const {
   s.forward_flops = s.recompute_flops + proj;
   s.backward_input_flops = qkv + proj + 5 * product;
   s.backward_weight_flops = qkv + proj;
+  Multiply(s, Place::first, QkvWidth(), D(), model.qkv_bias);
+  Multiply(s, Place::last, D(), QueryWidth(), model.bias);
+  s.attention = {shape.tokens, model.head_size(), product};
   return s;
 }
 
@@ -152,6 +177,9 @@ SegmentSpec Builder::Mlp(int64_t layer) const {
   const double down = 2.0 * N() * D() * F();
   s.recompute_flops = up;
   s.forward_flops = s.backward_input_flops = s.backward_weight_flops = up + down;
+  Multiply(s, Place::first, UpWidth(), D(), model.bias,
+           IfFused(model.bias ? MatMulEpilogue::bias_gelu : MatMulEpilogue::gelu));
+  Multiply(s, Place::last, D(), F(), model.bias, IfFused(MatMulEpilogue::gelu_backward));
   return s;
 }
 
@@ -170,6 +198,7 @@ SegmentSpec Builder::Head() const {
   s.gpu_workspace = GpuWorkspace(0);
   const double product = 2.0 * N() * D() * columns;
   s.forward_flops = s.backward_input_flops = s.backward_weight_flops = product;
+  Multiply(s, Place::head, columns, D(), false);
   return s;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/matmul_choice.h"
 #include "kernels/tensor.h"
 #include "runtime/job/job_spec.h"
 
@@ -20,6 +21,7 @@ namespace ds {
 
 enum class SegmentKind { embedding, attention, mlp, head };
 enum class InitKind { normal, ones, zeros };
+enum class Pass { forward, recompute, backward_input, backward_weight };
 
 struct ParamSpec {
   std::string name;   ///< global and stable: "layers.3.attention.qkv.weight"; the name in checkpoints
@@ -34,6 +36,23 @@ struct TensorSpec {
   std::string name;
   DType dtype;
   Shape shape;
+};
+
+/// A matrix product of a pass, on the whole micro-batch. A weight gradient that is added to what is there accumulates:
+/// its key does not say so.
+struct ProductSpec {
+  Pass pass = Pass::forward;
+  MatMulKey key;
+  /// What a GPU may compute in the same kernel instead of key.epilogue; none: nothing.
+  MatMulEpilogue fused = MatMulEpilogue::none;
+  /// Whether a GPU may add the residual stream in the same kernel (without active dropout): it then accumulates.
+  bool adds = false;
+};
+
+/// Causal attention, of which the forward has two products and the backward five, one of them the scores computed again.
+struct AttentionWork {
+  int64_t tokens = 0, head_size = 0;
+  double product_flops = 0;  ///< of one product, over the half of the scores that is read; 0: the segment has none
 };
 
 /// Samples and tokens a sample of one micro-batch on one rank.
@@ -55,8 +74,11 @@ struct SegmentSpec {
   int64_t forward_scratch = 0, backward_input_scratch = 0, backward_weight_scratch = 0;  ///< bytes
   int64_t gpu_recompute_scratch = 0;  ///< bytes; only a GPU's Recompute is given scratch
   int64_t gpu_workspace = 0;  ///< bytes of KernelContext::workspace that its passes need on a GPU
+  int64_t gpu_tables = 0;     ///< bytes that it keeps on a GPU and shares with all segments that have such
   double forward_flops = 0, backward_input_flops = 0, backward_weight_flops = 0;
   double recompute_flops = 0;  ///< of the forward without its last projection
+  std::vector<ProductSpec> products;  ///< of all passes; the FLOPs above count them, and attention's
+  AttentionWork attention;
 };
 
 /// Bytes of `tensors` laid one after another, each (and the end) aligned to 64 bytes; offsets, when given, receives each one's start.

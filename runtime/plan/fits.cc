@@ -34,8 +34,8 @@ Limit TightestLimit(const JobSpec& spec, DeviceKind device, int64_t available_by
   return limit;
 }
 
-std::string Numbers(const Plan& plan) {
-  const MemoryBreakdown m = BreakDown(plan, Tier::device, DefaultMachine(plan.options.device));
+std::string Numbers(const Plan& plan, const Machine& machine) {
+  const MemoryBreakdown m = BreakDown(plan, Tier::device, machine);
   std::string text;
   auto row = [&](const char* name, int64_t bytes) {
     if (bytes > 0) text += std::string("\n  ") + name + " " + FormatBytes(bytes);
@@ -50,6 +50,7 @@ std::string Numbers(const Plan& plan) {
   row("gaps in the arena   ", m.gaps);
   row("libraries           ", m.libraries);
   row("kernels' workspace   ", plan.price.workspace_bytes);
+  row("samples and sums     ", plan.price.executor_bytes);
   if (plan.options.device == DeviceKind::cpu) row("copy for checkpoints ", plan.price.snapshot_bytes);
   return text;
 }
@@ -93,18 +94,19 @@ int64_t SmallerMicroBatch(int64_t size) {
 }
 
 /// Plans the changed job; its need when it fits.
-std::optional<int64_t> Fits(const Change& change, const PlanOptions& options, int64_t limit) {
+std::optional<int64_t> Fits(const Change& change, const PlanOptions& options, int64_t limit, const Machine& machine) {
   const ModelLayout layout = LayoutOf(change.spec, options.ranks);
   const int64_t needed =
-      Needed(BuildPlan(layout, PlanOptionsOf(change.spec, options.rank, options.ranks, options.device)));
+      Needed(BuildPlan(layout, PlanOptionsOf(change.spec, options.rank, options.ranks, options.device), machine));
   return needed <= limit ? std::optional(needed) : std::nullopt;
 }
 
 /// The nearest single change of each kind that fits; when none does, all of them together.
-std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& options, int64_t limit) {
+std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& options, int64_t limit,
+                                  const Machine& machine) {
   std::vector<std::string> remedies;
   auto attempt = [&](const Change& change) {
-    const std::optional<int64_t> needed = Fits(change, options, limit);
+    const std::optional<int64_t> needed = Fits(change, options, limit, machine);
     if (needed) remedies.push_back(change.text + " (needs " + FormatBytes(*needed) + ")");
     return needed.has_value();
   };
@@ -132,6 +134,11 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
 }  // namespace
 
 void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes) {
+  CheckFits(spec, layout, plan, available_bytes, DefaultMachine(plan.options.device));
+}
+
+void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes,
+               const Machine& machine) {
   const int64_t host = plan.price.peak_bytes[static_cast<int>(Tier::host)];
   if (plan.options.device == DeviceKind::cuda && spec.memory.host_limit && host > *spec.memory.host_limit)
     throw UsageError("the plan does not fit: a rank needs " + FormatBytes(host) +
@@ -143,8 +150,8 @@ void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan,
   std::string message = "the plan does not fit: a rank needs " + FormatBytes(needed) + " and " + limit.name + " is " +
                         FormatBytes(limit.bytes) + ". Of a model of " + std::to_string(layout.ParameterCount()) +
                         " parameters on " + std::to_string(layout.ranks) + " rank(s), ZeRO stage " +
-                        std::to_string(plan.options.stage) + ":" + Numbers(plan);
-  const std::vector<std::string> remedies = Remedies(spec, plan.options, limit.bytes);
+                        std::to_string(plan.options.stage) + ":" + Numbers(plan, machine);
+  const std::vector<std::string> remedies = Remedies(spec, plan.options, limit.bytes, machine);
   if (remedies.empty()) {
     message +=
         "\nNo ZeRO stage, recomputation or micro-batch fits: use more ranks, a smaller model or a shorter sequence";

@@ -15,6 +15,7 @@ namespace ds {
 namespace {
 
 constexpr int64_t kMany = int64_t{1} << 53;
+constexpr size_t kMostText = 4 << 20;  // it travels to every worker in one message
 
 /// The fields of one map. Every message names the place and the key's whole path.
 class Fields {
@@ -250,6 +251,7 @@ void ReadRates(const Fields& f, MachineFile& file) {
 
 MachineFile ParseMachineFile(const std::string& text, const std::string& name) {
   const Value root = ParseYaml(text, name);
+  if (root.is_null()) Fields::Fail({name, 1, 1}, "", "the file is empty; ds-bench writes machine files");
   // Before all other keys, which another format may have others of.
   const Value* format = root.kind == Value::Kind::map ? root.Find("format") : nullptr;
   if (format && format->kind == Value::Kind::scalar && IsNumber(format->text) && AsDouble(*format) > kMachineFileFormat)
@@ -281,6 +283,9 @@ MachineFile ReadMachineFile(const std::filesystem::path& path) {
   } catch (const SystemError& e) {
     throw UsageError(std::string(e.what()) + "; ds-bench writes machine files");
   }
+  if (text.size() > kMostText)
+    throw UsageError(path.string() + ": " + std::to_string(text.size()) + " bytes are no machine file; at most " +
+                     std::to_string(kMostText) + " are read");
   return ParseMachineFile(text, path.string());
 }
 

@@ -162,7 +162,8 @@ struct Price {
   int64_t arena_bytes[3] = {0, 0, 0};     ///< a tier
   int64_t snapshot_bytes = 0;             ///< of the host tier: what checkpoints are written from
   int64_t workspace_bytes = 0;            ///< of a GPU: what its kernels share
-  /// Resident + arena + what the libraries take; host: and the snapshot; a GPU's device: and the workspace.
+  int64_t executor_bytes = 0;             ///< of a GPU: what executors and segments keep (executor_memory.h)
+  /// Resident + arena + what the libraries take; host: and the snapshot; a GPU's device: and workspace and executors.
   int64_t peak_bytes[3] = {0, 0, 0};
   double step_seconds = 0;
   double compute_seconds = 0, exposed_comm_seconds = 0;
@@ -179,6 +180,7 @@ struct PlanOptions {
   /// Stages 0 and 1 also reduce every micro-batch. The price: micro_batches times the reduce-scatters of a step, and a
   /// gradient buffer of a unit; stage 1 then keeps a gradient shard only, as stage 2 does.
   bool exact_sharding = false;
+  bool deterministic = true;  ///< false: attention's backward may take another kernel, which the price knows
   int moments = 2;  ///< fp32 states of the optimizer: Adam 2, Lion and Adagrad 1, SGD 0 or 1, RMSprop 1 or 2
   int64_t prefetch_bucket_size = 50'000'000, max_live_parameters = 1'000'000'000, max_reuse_distance = 1'000'000'000;
   bool training = true;   ///< false: forward only, for validation and generation

@@ -8,6 +8,10 @@
 namespace ds {
 
 Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options) {
+  return BuildPlan(layout, options, DefaultMachine(options.device));
+}
+
+Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options, const Machine& machine) {
   Plan plan;
   plan.options = options;
   OrderCompute(layout, plan);
@@ -24,7 +28,7 @@ Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options) {
     for (const std::string& fault : faults) message += "\n  " + fault;
     throw RuntimeError(message);
   }
-  plan.price = PriceOf(layout, plan, DefaultMachine(options.device));
+  plan.price = PriceOf(layout, plan, machine);
   return plan;
 }
 
@@ -66,6 +70,7 @@ PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind d
   options.micro_batches = spec.batch.accumulation;
   options.recompute = spec.training.recompute;
   options.exact_sharding = spec.training.exact_sharding;
+  options.deterministic = spec.training.deterministic;
   options.moments = MomentCount(spec.optimizer);
   // Training does not go on after the last checkpoint, so a job that takes no other needs no copy.
   options.snapshot = spec.checkpoint.async && spec.checkpoint.every > 0 && spec.checkpoint.every < spec.training.steps;

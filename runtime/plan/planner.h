@@ -18,8 +18,12 @@
 
 namespace ds {
 
-/// Builds the plan of one rank. Throws Error when the check finds fault (a defect of a pass, never of the user).
+struct Machine;  // runtime/plan/price.h
+
+/// Builds the plan of one rank, priced with the default machine of its device or with `machine`, on which nothing but
+/// the price depends. Throws Error when the check finds fault (a defect of a pass, never of the user).
 Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options);
+Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options, const Machine& machine);
 
 /// The dtype of activations and working parameters.
 DType ComputeDType(Precision precision);
@@ -31,8 +35,10 @@ ModelLayout LayoutOf(const JobSpec& spec, int ranks);
 
 /// Throws UsageError when the plan needs more than memory.device_limit/host_limit or `available` bytes (0: unknown; of
 /// the device tier, which on a CPU shares them with the host tier): with the numbers by kind and the nearest changes
-/// that would fit.
+/// that would fit. `machine`: what the plan was priced with.
 void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes);
+void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes,
+               const Machine& machine);
 
 /// The plan as text: a header, buffers, one action a line. Stable: golden tests and people read it.
 std::string ToText(const ModelLayout& layout, const Plan& plan);

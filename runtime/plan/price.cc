@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "kernels/workspace.h"
+#include "runtime/plan/executor_memory.h"
 #include "runtime/plan/lifetime.h"
 #include "runtime/plan/memory_map.h"
+#include "runtime/plan/products.h"
+#include "runtime/plan/rates.h"
 
 namespace ds {
 namespace {
@@ -39,24 +43,62 @@ int64_t Touched(const ModelLayout& layout, const Plan& plan, const Action& actio
   return bytes;
 }
 
+/// Arithmetic of a compute action by what was measured of shapes; what is neither a product nor attention, and what
+/// nothing was measured of, at the machine's rate.
+double ArithmeticSeconds(const ModelLayout& layout, const Plan& plan, const Action& action, const Machine& machine) {
+  const std::optional<Pass> pass = PassOf(action.kind);
+  double seconds = 0, rest = action.flops;
+  if (pass && action.segment >= 0 && action.segment < static_cast<int>(layout.segments.size())) {
+    const SegmentSpec& segment = layout.segments[action.segment];
+    for (const ProductSpec& product : segment.products) {
+      if (product.pass != *pass) continue;
+      const std::optional<double> rate = MatMulRateOf(machine.matmul, product.key);
+      if (!rate) continue;
+      const double flops = ProductFlops(product.key);
+      seconds += flops / *rate;
+      rest -= flops;
+    }
+    const bool backward = *pass == Pass::backward_input;
+    const std::optional<double> rate =
+        AttentionRateOf(machine.attention, {plan.options.compute, segment.attention.tokens, segment.attention.head_size,
+                                            backward, plan.options.deterministic});
+    if (rate && segment.attention.product_flops > 0 && *pass != Pass::backward_weight) {
+      const double flops = segment.attention.product_flops * (backward ? 5 : 2);
+      seconds += flops / *rate;
+      rest -= flops;
+    }
+  }
+  return seconds + std::max(0.0, rest) / Rate(machine, plan.options.compute);
+}
+
 double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action, const Machine& machine) {
+  auto collective = [&](CollectiveKind kind, int64_t bytes) {
+    return layout.ranks > 1 ? CollectiveSeconds(machine.collectives, kind, layout.ranks, bytes) : std::nullopt;
+  };
   const double latency = layout.ranks > 1 ? machine.latency_seconds * (layout.ranks - 1) : 0;
   switch (action.kind) {
     case ActionKind::release:
       return 0;
     case ActionKind::gather:
+      if (const auto seconds = collective(CollectiveKind::all_gather, action.bytes)) return *seconds;
       return latency + static_cast<double>(action.bytes) / machine.link_bytes;
     case ActionKind::reduce: {
       const int64_t bucket = layout.units[action.unit].buckets[action.bucket].numel() *
                              static_cast<int64_t>(SizeOf(DTypeOfState(StateKind::gradient, plan.options.compute)));
+      const int64_t part = action.all ? action.bytes / 2 : action.bytes;  // of each of the two collectives
+      const auto reduced = collective(CollectiveKind::reduce_scatter, part);
+      const auto gathered = action.all ? collective(CollectiveKind::all_gather, part) : std::optional(0.0);
+      if (reduced && gathered)  // what it measures includes the sums; the rank's piece is then put into its place
+        return *reduced + *gathered + 2.0 * static_cast<double>(bucket) / layout.ranks / machine.memory_bytes;
       return latency * (action.all ? 2 : 1) + static_cast<double>(action.bytes) / machine.link_bytes +
              2.0 * static_cast<double>(bucket) / machine.memory_bytes;
     }
     case ActionKind::norm:
-      return latency + static_cast<double>(action.bytes) / machine.link_bytes +
+      return collective(CollectiveKind::all_gather, action.bytes)
+                 .value_or(latency + static_cast<double>(action.bytes) / machine.link_bytes) +
              static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes;
     default:
-      return std::max(action.flops / Rate(machine, plan.options.compute),
+      return std::max(ArithmeticSeconds(layout, plan, action, machine),
                       static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes);
   }
 }
@@ -86,6 +128,30 @@ Machine DefaultMachine(DeviceKind device) {
   return machine;
 }
 
+Machine MachineOf(const MachineFile& file) {
+  Machine machine = DefaultMachine(file.device.kind);
+  std::map<DType, double> best;
+  for (const MatMulRate& rate : file.matmul) {
+    double& highest = best[SizeOf(rate.dtype) == 2 ? DType::bf16 : rate.dtype];
+    highest = std::max(highest, rate.flops_per_second);
+  }
+  if (best.contains(DType::f32)) machine.flops_f32 = best[DType::f32];
+  if (best.contains(DType::bf16)) machine.flops_16bit = best[DType::bf16];
+  if (best.contains(DType::f64)) machine.flops_f64 = best[DType::f64];
+  if (file.memory_bytes_per_second > 0) machine.memory_bytes = file.memory_bytes_per_second;
+  machine.library_bytes = file.libraries.library_bytes.value_or(machine.library_bytes);
+  machine.first_communicator_bytes = file.libraries.first_communicator_bytes.value_or(machine.first_communicator_bytes);
+  machine.communicator_bytes = file.libraries.communicator_bytes.value_or(machine.communicator_bytes);
+  machine.matmul = file.matmul;
+  machine.attention = file.attention;
+  machine.collectives = file.collectives;
+  return machine;
+}
+
+Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device) {
+  return file && file->device.kind == device ? MachineOf(*file) : DefaultMachine(device);
+}
+
 int64_t Machine::LibraryBytes(const PlanOptions& options) const {
   const int64_t further = options.ranks > 1 ? kStreams - 1 : 0;
   return library_bytes + (options.ranks > 1 ? first_communicator_bytes : 0) + further * communicator_bytes;
@@ -106,9 +172,12 @@ Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machin
     price.arena_bytes[t] = plan.arena_bytes[t];
     price.peak_bytes[t] = price.resident_bytes[t] + price.arena_bytes[t];
   }
-  if (plan.options.device == DeviceKind::cuda)
+  if (plan.options.device == DeviceKind::cuda) {
     price.workspace_bytes = GpuWorkspaceBytes(layout);
-  price.peak_bytes[static_cast<int>(Tier::device)] += machine.LibraryBytes(plan.options) + price.workspace_bytes;
+    price.executor_bytes = kExecutors * ExecutorBytes(layout, plan.options) + TableBytes(layout);
+  }
+  price.peak_bytes[static_cast<int>(Tier::device)] +=
+      machine.LibraryBytes(plan.options) + price.workspace_bytes + price.executor_bytes;
   price.snapshot_bytes = SnapshotBytes(layout, plan.options);
   price.peak_bytes[static_cast<int>(Tier::host)] += price.snapshot_bytes;
 

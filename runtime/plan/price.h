@@ -2,11 +2,15 @@
 //
 // Bytes: the tensors of the plan, placed, and what the libraries take. Time: the actions run as the executor runs them,
 // each stream in order and after its waits; a compute action takes the longer of its arithmetic and of moving its
-// bytes, a collective its latency and the bytes that this rank sends.
+// bytes, a collective its latency and the bytes that this rank sends. Where shapes were measured (a machine file), the
+// arithmetic is that of the action's products and attention, each at the rate of the nearest one (rates.h).
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "runtime/plan/machine_file.h"
 #include "runtime/plan/plan.h"
 
 namespace ds {
@@ -26,12 +30,25 @@ struct Machine {
   /// Device memory of the first communicator of a process, and of each further one.
   int64_t first_communicator_bytes = 0, communicator_bytes = 0;
 
+  /// Of a machine file; empty: everything at the rates above.
+  std::vector<MatMulRate> matmul;
+  std::vector<AttentionRate> attention;
+  std::vector<CollectiveRate> collectives;
+
   /// What all of that is for a plan: its communicators, and the libraries.
   int64_t LibraryBytes(const PlanOptions& options) const;
 };
 
 /// What is assumed of a machine that nobody has measured: the defaults above, or one H200 of a host with NVLink.
 Machine DefaultMachine(DeviceKind device);
+
+/// The machine that a file describes. What the file does not have is DefaultMachine's; the rates of work that is no
+/// measured shape are the highest that was measured of the dtype.
+Machine MachineOf(const MachineFile& file);
+
+/// What a plan for `device` is priced with: the file's machine, or the default where there is no file, or one of
+/// another kind of device.
+Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device);
 
 /// Bytes of the copy that an asynchronous checkpoint is written from: this rank's shard of every unit's fp32 master and
 /// moments, whatever the stage; 0 where the plan has none.

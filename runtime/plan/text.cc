@@ -75,10 +75,14 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
           "\n";
   text += "model: " + std::to_string(layout.segments.size()) + " segments, " + std::to_string(layout.ParameterCount()) +
           " parameters in " + std::to_string(layout.units.size()) + " units\n";
-  const int64_t libraries = plan.price.peak_bytes[0] - plan.price.resident_bytes[0] - plan.price.arena_bytes[0];
+  const int64_t libraries = plan.price.peak_bytes[0] - plan.price.resident_bytes[0] - plan.price.arena_bytes[0] -
+                            plan.price.workspace_bytes - plan.price.executor_bytes;
   text += "device memory: " + std::to_string(plan.price.resident_bytes[0]) + " bytes resident + " +
-          std::to_string(plan.price.arena_bytes[0]) + " arena + " + std::to_string(libraries) +
-          " libraries = " + std::to_string(plan.price.peak_bytes[0]) + " at the peak (" +
+          std::to_string(plan.price.arena_bytes[0]) + " arena + " +
+          (o.device == DeviceKind::cuda ? std::to_string(plan.price.workspace_bytes) + " workspace + " +
+                                              std::to_string(plan.price.executor_bytes) + " executors + "
+                                        : "") +
+          std::to_string(libraries) + " libraries = " + std::to_string(plan.price.peak_bytes[0]) + " at the peak (" +
           FormatBytes(plan.price.peak_bytes[0]) + ")\n";
   if (plan.price.snapshot_bytes > 0)
     text += "host memory: " + std::to_string(plan.price.snapshot_bytes) + " bytes that checkpoints are written from (" +

@@ -1,5 +1,7 @@
 // Promise: a job that does not fit is refused before it starts, with the numbers and with changes that really fit.
 #include "runtime/base/error.h"
+#include "runtime/plan/executor_memory.h"
+#include "runtime/plan/price.h"
 #include "test/catch.h"
 #include "test/plan/models.h"
 
@@ -86,6 +88,33 @@ TEST_CASE("the refusal names the numbers and the nearest changes that fit") {
   for (const char* part :
        {"parameters", "optimizer moments", "gradients", "activations", "libraries", "zero_optimization.stage: 1 (needs",
         "training.recompute: attention (needs", "train_micro_batch_size_per_gpu: 8 (needs"})
+    CHECK(Has(text, part));
+}
+
+TEST_CASE("a GPU's plan is refused by the GPU's memory, with what libraries, kernels and executors take") {
+  const JobSpec spec = Job();
+  const ModelLayout layout = LayoutOf(spec, 2);
+  Machine machine = DefaultMachine(DeviceKind::cuda);
+  machine.library_bytes = 123 << 20;
+  const Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 0, 2, DeviceKind::cuda), machine);
+  const Price& price = plan.price;
+  const int64_t need = price.peak_bytes[0];
+  REQUIRE(price.executor_bytes == kExecutors * ExecutorBytes(layout, plan.options));
+  CHECK(need == price.resident_bytes[0] + price.arena_bytes[0] + price.workspace_bytes + price.executor_bytes +
+                    machine.LibraryBytes(plan.options));
+  CHECK(Has(ToText(layout, plan), std::to_string(price.executor_bytes) + " executors + " +
+                                      std::to_string(machine.LibraryBytes(plan.options)) + " libraries = "));
+  CheckFits(spec, layout, plan, need, machine);
+  std::string text;
+  try {
+    CheckFits(spec, layout, plan, need - 1, machine);
+  } catch (const UsageError& e) {
+    text = e.what();
+  }
+  INFO(text);
+  for (const std::string& part :
+       {"needs " + FormatBytes(need) + " and the free memory of its GPU is", std::string("samples and sums"),
+        std::string("kernels' workspace"), "libraries            " + FormatBytes(machine.LibraryBytes(plan.options))})
     CHECK(Has(text, part));
 }
 

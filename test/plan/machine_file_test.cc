@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "test/catch.h"
 #include "test/plan/machines.h"
 
@@ -60,6 +62,17 @@ TEST_CASE("a machine file is read from disk; an absent one is a user's error") {
   CHECK(ReadMachineFile(path) == test::FullMachineFile());
   std::filesystem::remove(path);
   CHECK_THROWS_AS(ReadMachineFile(path), UsageError);
+}
+
+TEST_CASE("the documentation's example is a machine file") {
+  const std::string page = ReadFile(std::string(DS_SOURCE_DIR) + "/docs/machine-file.md");
+  std::string text, line;
+  for (std::istringstream lines(page.substr(page.find("## Example"))); std::getline(lines, line);)
+    if (line.starts_with("    ")) text += line.substr(4) + "\n";
+  const MachineFile file = ParseMachineFile(text, "docs/machine-file.md");
+  CHECK(file.libraries.library_bytes == 560 << 20);
+  CHECK(file.matmul_choices.size() == 1);
+  CHECK(ParseMachineFile(ToYaml(file), "m.yaml") == file);
 }
 
 TEST_CASE("what a machine file must not have is named with line and column") {
