@@ -12,6 +12,7 @@ void CollectGpus(deepshard::v1::NodeFacts& facts) {
     fact->set_name(gpu.name);
     fact->set_uuid(gpu.uuid);
     fact->set_memory(gpu.memory);
+    fact->set_memory_free(gpu.memory_free);
   }
 }
 

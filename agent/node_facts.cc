@@ -17,6 +17,7 @@
 
 #include "proto/deepshard.pb.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/cpu_name.h"
 #include "runtime/base/file.h"
 #include "runtime/base/socket.h"
 
@@ -126,8 +127,7 @@ void CollectNodeFacts(const std::string& token_path, const std::string& token, p
   facts.set_kernel(std::string(system.release) + " " + system.machine);
   facts.set_os(FieldOf("/etc/os-release", "PRETTY_NAME"));
   facts.set_boot_id(FirstLine("/proc/sys/kernel/random/boot_id"));
-  std::string cpu = FieldOf("/proc/cpuinfo", "model name");
-  facts.set_cpu(cpu.empty() ? system.machine : cpu);
+  facts.set_cpu(CpuName());
   facts.set_cores(UsableCores());
   facts.set_memory(UsableMemory());
   facts.set_memory_available(std::min(MemInfo("MemAvailable:"), facts.memory()));

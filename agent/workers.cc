@@ -130,6 +130,7 @@ pb::Assignment Workers::AssignmentOf(const Worker& worker) const {
   assignment.set_run_directory(start.run_directory());
   assignment.set_resume(start.resume());
   assignment.set_spec(start.spec());
+  assignment.set_machine(start.machine());
   assignment.set_attempt(setting_.attempt);
   assignment.set_job_id(setting_.job_id);
   // CUDA_VISIBLE_DEVICES names the GPUs of this node's workers, in their order.

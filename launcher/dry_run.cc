@@ -8,7 +8,9 @@
 #include "launcher/job.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/plan/machine_match.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/price.h"
 
 namespace ds {
 namespace {
@@ -69,6 +71,18 @@ std::string Indented(const std::string& text) {
   return result;
 }
 
+/// What plans are priced with.
+std::string MachineText(const Job& job, DeviceKind device) {
+  const MachineFile& file = *job.machine;
+  std::string text = "Machine\n  " + job.machine_from + ": " + file.device.name + ", measured on " + file.host +
+                     " at " + file.written + "\n";
+  // Nodes are not asked: their devices' names are not known.
+  const std::string mismatch = MachineMismatch(file, device, file.device.name);
+  if (!mismatch.empty()) text += "  " + mismatch + "\n";
+  if (!job.machine_changed.empty()) text += "  " + job.machine_changed + "\n";
+  return text + "\n";
+}
+
 /// Host memory for one rank, where every host is this machine.
 int64_t AvailableHere(const Job& job) {
   if (job.options.plan_for) return 0;
@@ -82,8 +96,9 @@ std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t avail
   if (job.foreign()) return texts;
   // Every rank is a data-parallel one and has the same role: rank 0 stands for all.
   ModelLayout layout = LayoutOf(job.spec, job.world());
-  Plan plan = BuildPlan(layout, PlanOptionsOf(job.spec, 0, job.world(), device));
-  CheckFits(job.spec, layout, plan, available_bytes);
+  const Machine machine = MachineFor(job.machine, device);
+  Plan plan = BuildPlan(layout, PlanOptionsOf(job.spec, 0, job.world(), device), machine);
+  CheckFits(job.spec, layout, plan, available_bytes, machine);
   texts.emplace_back(0, ToText(layout, plan));
   return texts;
 }
@@ -102,6 +117,7 @@ std::string DescribeJob(const Job& job) {
     text += "\n";
   }
   const DeviceKind device = DeviceExpected(job);
+  if (job.machine) text += MachineText(job, device);
   text += "Resolved spec\n" + Indented(ToYaml(job.spec)) + "\n";
   for (const auto& [rank, plan] : PlanRoles(job, device == DeviceKind::cpu ? AvailableHere(job) : 0, device)) {
     text += "Plan of rank " + std::to_string(rank) + (job.world() > 1 ? " (every rank's but for its number)" : "") +

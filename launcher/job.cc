@@ -62,7 +62,9 @@ std::vector<HostSlots> ChooseHosts(const LaunchOptions& options) {
 DeviceKind DeviceExpected(const Job& job) {
   const bool here = job.options.hostfile.empty() && !job.options.plan_for;
   const DeviceChoice device = job.spec.training.device;
-  const bool gpus = device == DeviceChoice::gpu || (device == DeviceChoice::automatic && here && CountGpusHere() > 0);
+  const bool measured = job.machine && !here && job.machine->device.kind == DeviceKind::cuda;
+  const bool found = here ? CountGpusHere() > 0 : measured;
+  const bool gpus = device == DeviceChoice::gpu || (device == DeviceChoice::automatic && found);
   return gpus && !job.foreign() ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
@@ -132,6 +134,40 @@ void ChooseResume(Job& job) {
   if (!job.resume.empty()) job.parent = RunOf(job.resume);
 }
 
+constexpr const char* kRunMachine = "machine.yaml";  // in a run directory
+
+/// A resume goes on with the machine file that it was begun with, so that the same algorithms give the same bits.
+void ChooseMachine(Job& job) {
+  std::optional<MachineFile> before;
+  fs::path of_run;
+  if (!job.parent.empty()) {
+    of_run = fs::path(job.resume).parent_path().parent_path() / kRunMachine;
+    std::error_code ignored;
+    if (fs::exists(of_run, ignored)) before = ReadMachineFile(of_run);
+  }
+  if (job.options.machine.empty()) {
+    job.machine = before;
+    if (before) job.machine_from = of_run.string();
+    return;
+  }
+  job.machine = ReadMachineFile(job.options.machine);
+  job.machine_from = job.options.machine;
+  if (!job.resume.empty() && !(before == job.machine))
+    job.machine_changed = "the run that is resumed had " + (before ? "another machine file" : std::string("none")) +
+                          ": products may take other algorithms, and bits may differ from here on";
+}
+
+/// What is planned for nodes that nobody can ask must agree with itself.
+void CheckMachine(const Job& job) {
+  if (!job.machine || !job.options.plan_for) return;
+  const bool cuda = job.machine->device.kind == DeviceKind::cuda;
+  const DeviceChoice device = job.spec.training.device;
+  if (device == DeviceChoice::automatic || cuda == (device == DeviceChoice::gpu)) return;
+  throw UsageError("--machine " + job.machine_from + ": it is of " + (cuda ? "GPUs" : "CPUs") + " (" +
+                   job.machine->device.name + "), and training.device is " + (cuda ? "cpu" : "gpu") +
+                   ": give a file of that device, or write training.device: auto");
+}
+
 }  // namespace
 
 Job PrepareJob(const LaunchOptions& options) {
@@ -150,6 +186,8 @@ Job PrepareJob(const LaunchOptions& options) {
   job.environment = job.spec.launch.env;
   for (const std::string& text : options.exports) job.environment.push_back(ParseExport(text));
   if (!options.plan_for) ChooseResume(job);
+  if (!job.foreign()) ChooseMachine(job);
+  CheckMachine(job);
   return job;
 }
 

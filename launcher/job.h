@@ -1,6 +1,7 @@
 // A job made ready to launch: hosts and ranks chosen, the spec resolved against them, environment and resume decided.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "launcher/rank_map.h"
 #include "runtime/job/hostfile.h"
 #include "runtime/job/job_spec.h"
+#include "runtime/plan/machine_file.h"
 
 namespace ds {
 
@@ -22,6 +24,9 @@ struct Job {
   std::string resume;                                            ///< a checkpoint's folder, verified; empty: anew
   std::string parent;                                            ///< RUN-ID that wrote it; empty: none
   std::vector<std::string> resume_fallbacks;  ///< newer checkpoints that --resume auto passed over, and why
+  std::optional<MachineFile> machine;         ///< of --machine, else of the run that is resumed
+  std::string machine_from;                   ///< where it was read
+  std::string machine_changed;                ///< that it is another than the resumed run's; empty: it is not
 
   bool foreign() const { return !options.program.empty(); }
   int world() const { return static_cast<int>(ranks.size()); }

@@ -127,11 +127,13 @@ class Run {
     if (!job_.foreign()) {
       directory_.Write("job.yaml", ToYaml(job_.spec));
       KeepTokenizer();
+      if (job_.machine) directory_.Write("machine.yaml", ToYaml(*job_.machine));
     }
     WritePlans();
     directory_.CreateLogs(job_.world());
     directory_.Write(kTokenFile, token_);
     for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
+    if (!job_.machine_changed.empty()) Record("machine", "", -1, job_.machine_changed);
   }
 
   /// A run can turn tokens back into text when the tokenizer's file has moved.
@@ -182,7 +184,8 @@ class Run {
     int64_t least = INT64_MAX;
     for (const pb::NodeFacts& facts : agents_.facts()) {
       if (!gpus) least = std::min(least, facts.memory() / workers[facts.boot_id()]);
-      for (int i = 0; gpus && i < facts.gpus_size(); ++i) least = std::min(least, facts.gpus(i).memory());
+      for (const pb::NodeFacts::Gpu& gpu : facts.gpus())
+        if (gpus) least = std::min<int64_t>(least, gpu.memory_free());
     }
     try {
       plans_ = PlanRoles(job_, least, gpus ? DeviceKind::cuda : DeviceKind::cpu);
@@ -369,6 +372,7 @@ class Run {
     start.set_run_id(directory_.run_id());
     start.set_resume(resume);
     if (!job_.foreign()) start.set_spec(ToYaml(job_.spec));
+    if (job_.machine) start.set_machine(ToYaml(*job_.machine));
     for (const std::string& argument : job_.options.program) start.add_program(argument);
     start.set_working_directory(fs::current_path().string());
     for (const auto& [name, value] : job_.environment) {

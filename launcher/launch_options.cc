@@ -59,7 +59,7 @@ std::pair<int, int> ParsePlanFor(const std::string& text) {
   return {nodes, slots};
 }
 
-void CheckTogether(const LaunchOptions& options, const std::string& machine) {
+void CheckTogether(const LaunchOptions& options) {
   if (options.job_file.empty() && options.program.empty()) {
     throw UsageError(
         "what shall run? Give a job file (ds-launch JOB.yaml) or a program (ds-launch -- PROGRAM ARGS...)");
@@ -73,8 +73,8 @@ void CheckTogether(const LaunchOptions& options, const std::string& machine) {
   if (options.plan_for && !options.hostfile.empty()) {
     throw UsageError("--plan-for stands in for the hosts: leave --hostfile out");
   }
-  if (!machine.empty()) {
-    throw UsageError("--machine " + machine + ": machine files are not in this build; plans are priced without one");
+  if (!options.program.empty() && !options.machine.empty()) {
+    throw UsageError("--machine " + options.machine + ": a program has no plan to price; leave it out");
   }
   if (!options.program.empty() && options.resume != "never") {
     throw UsageError("--resume " + options.resume + ": a program's checkpoints are its own; pass it its own option");
@@ -97,7 +97,7 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   CLI::App app(kDescription, "ds-launch");
   app.footer(kFooter);
   std::vector<std::string> overrides;
-  std::string num_nodes, num_gpus, plan_for, machine;
+  std::string num_nodes, num_gpus, plan_for;
   bool version = false;
   app.add_option("JOB.yaml", options.job_file, "The job spec (docs/job-spec.md)");
   app.add_option("-H,--hostfile", options.hostfile, "Hosts, one a line: HOST slots=N. Default: this machine");
@@ -118,7 +118,8 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--dry-run", options.dry_run, "Show the resolved spec, the ranks, the agents' command and the plan");
   app.add_option("--plan-for", plan_for, "NxM: with --dry-run, plan for N nodes of M slots that need not exist");
-  app.add_option("--machine", machine, "With --plan-for: a machine file to price the plan with");
+  app.add_option("--machine", options.machine,
+                 "A machine file (ds-bench writes it): prices the plan, chooses algorithms of matrix products, gives mfu");
   app.add_flag("--version", version, "Print the version");
   if (ParseArguments(app, std::move(arguments))) return {};
   if (version) {
@@ -129,7 +130,7 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   if (!num_nodes.empty()) options.filter.num_nodes = ParseCount(num_nodes, "--num-nodes");
   if (!num_gpus.empty()) options.filter.num_gpus = ParseCount(num_gpus, "--num-gpus");
   if (!plan_for.empty()) options.plan_for = ParsePlanFor(plan_for);
-  CheckTogether(options, machine);
+  CheckTogether(options);
   return {options};
 }
 

@@ -23,6 +23,7 @@ struct LaunchOptions {
   std::string resume = "never";
   bool dry_run = false;
   std::optional<std::pair<int, int>> plan_for;  ///< nodes, slots a node
+  std::string machine;                          ///< a machine file; empty: none, or that of the run that is resumed
 };
 
 struct CommandLine {

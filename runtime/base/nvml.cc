@@ -84,6 +84,7 @@ std::vector<GpuFacts> VisibleGpus() {
     if (nvml.memory(device, &memory) == 0) {
       gpu.memory = static_cast<int64_t>(memory.total);
       gpu.memory_used = static_cast<int64_t>(memory.used);
+      gpu.memory_free = static_cast<int64_t>(memory.free);
     }
     all.push_back(gpu);
   }

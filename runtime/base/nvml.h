@@ -11,7 +11,8 @@ namespace ds {
 struct GpuFacts {
   int index = 0;  ///< on the machine
   std::string name, uuid;
-  int64_t memory = 0, memory_used = 0;  ///< bytes of the device, whoever uses them
+  int64_t memory = 0;  ///< bytes of the device, with what the driver keeps for itself
+  int64_t memory_used = 0, memory_free = 0;  ///< the rest: what programs use, and what is left to them
 };
 
 /// The GPUs that CUDA_VISIBLE_DEVICES (indices or UUID prefixes) leaves, in its order; as CUDA does, the first entry

@@ -13,6 +13,7 @@
 #include "kernels/gpu.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/job/job_spec.h"
+#include "runtime/plan/machine_file.h"
 
 namespace ds {
 
@@ -64,6 +65,7 @@ struct TrainEnvironment {
   int64_t gpu_idle_bytes = 0;                ///< of its memory that others use: before this process opened it
   CommunicatorFactory device_communicators;  ///< of the GPU's memory; empty without a GPU, or for a single rank
   Reporter* reporter = nullptr;
+  std::optional<MachineFile> machine = {};  ///< what was measured of the machines; the same on every rank
   /// Called with the samples of this rank before each step (its number), for those who record what was trained on;
   /// may be empty.
   std::function<void(int64_t step, const std::vector<MicroBatch>& micro_batches)> on_batch = {};

@@ -8,6 +8,7 @@
 #include "runtime/base/failpoint.h"
 #include "runtime/optim/clip.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/products.h"
 #include "runtime/train/trace.h"
 
 namespace ds {
@@ -86,6 +87,7 @@ TrainResult Trainer::Run() {
 StepInputs Trainer::Inputs(bool training) const {
   StepInputs inputs;
   inputs.context.kernel.threads = environment_.threads;
+  inputs.context.kernel.deterministic = spec_.training.deterministic;
   inputs.context.training = training;
   inputs.context.seed = spec_.seed;
   inputs.context.step = state_.step + (training ? 1 : 0);
@@ -172,6 +174,7 @@ void Trainer::Record(StepRecord& record, const StepOutcome& outcome, double step
   record.comm_exposed_ms = timeline.exposed_comm_seconds * 1e3;
   record.data_ms = data_seconds * 1e3;
   record.overhead_ms = record.step_ms - record.compute_ms - record.comm_exposed_ms - record.data_ms;
+  if (peak_flops_) record.mfu = ModelFlopsOfStep(layout_, plan_.options) / (step_seconds * *peak_flops_);
   const Footprint peaks = MeasuredPeaks();
   record.peak_device_bytes = peaks.device_peak;
   record.peak_host_bytes = peaks.host_peak;

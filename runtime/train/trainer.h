@@ -13,6 +13,7 @@
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedule.h"
 #include "runtime/plan/manifest.h"
+#include "runtime/plan/price.h"
 #include "runtime/train/batches.h"
 #include "runtime/train/peak_memory.h"
 #include "runtime/train/train.h"
@@ -33,6 +34,11 @@ class Trainer {
   void Allocate();
   void LoadState();
   void CheckSameData();
+
+  // trainer_machine.cc
+  /// What the plan is priced with. Tells what of the machine file does not apply, and sets peak_flops_.
+  Machine UseMachine();
+  void ChooseMatMulAlgorithms();
 
   // trainer.cc
   using Clock = std::chrono::steady_clock;
@@ -88,6 +94,7 @@ class Trainer {
 
   ModelLayout layout_;
   Plan plan_, forward_plan_;
+  std::optional<double> peak_flops_;  // a second, of this rank's device
   BatchReader train_data_;
   std::optional<BatchReader> validation_data_;
   PeakMemory peak_memory_;

@@ -24,6 +24,7 @@ Trainer::Trainer(const JobSpec& spec, const TrainEnvironment& environment, Commu
   environment_.reporter->OnState("loading");
   CheckSameData();
   MakePlans();
+  ChooseMatMulAlgorithms();
   Allocate();
   LoadState();
 }
@@ -49,10 +50,12 @@ void Trainer::MakePlans() {
   Gpu* const gpu = environment_.gpu;
   PlanOptions options = PlanOptionsOf(spec_, environment_.rank, environment_.size,
                                       gpu ? gpu->device().kind : DeviceKind::cpu);
-  plan_ = BuildPlan(layout_, options);
-  CheckFits(spec_, layout_, plan_, gpu ? gpu->Memory().free : AvailableMemory());
+  const Machine machine = UseMachine();
+  plan_ = BuildPlan(layout_, options, machine);
+  // The plan counts what the libraries have taken by now too.
+  CheckFits(spec_, layout_, plan_, gpu ? gpu->Memory().total - environment_.gpu_idle_bytes : AvailableMemory(), machine);
   options.training = false;
-  forward_plan_ = BuildPlan(layout_, options);
+  forward_plan_ = BuildPlan(layout_, options, machine);
 }
 
 void Trainer::Allocate() {

@@ -76,6 +76,7 @@ WorkerAssignment FromMessage(const pb::Assignment& message) {
   assignment.run_directory = message.run_directory();
   assignment.resume = message.resume();
   assignment.spec = message.spec();
+  assignment.machine = message.machine();
   return assignment;
 }
 

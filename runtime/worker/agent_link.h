@@ -19,7 +19,8 @@ struct WorkerAssignment {
   int64_t attempt = 1;
   std::optional<int> gpu;  ///< its place in CUDA_VISIBLE_DEVICES; nullopt: a CPU
   std::string interface_address, run_directory, resume;
-  std::string spec;  ///< the resolved job spec, YAML
+  std::string spec;     ///< the resolved job spec, YAML
+  std::string machine;  ///< the machine file, YAML; empty: none
 };
 
 /// What a worker says of itself once a second.

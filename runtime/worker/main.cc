@@ -51,6 +51,8 @@ ds::TrainResult TrainRank(const ds::WorkerAssignment& assignment, ds::Reporter& 
   environment.run_directory = assignment.run_directory;
   environment.resume = assignment.resume;
   environment.attempt = assignment.attempt;
+  if (!assignment.machine.empty())
+    environment.machine = ds::ParseMachineFile(assignment.machine, assignment.run_directory + "/machine.yaml");
   environment.reporter = &reporter;
   ds::GlooOptions gloo{assignment.rank, assignment.size, assignment.interface_address, CollectiveTimeout(spec)};
   environment.communicators = assignment.size > 1 ? ds::GlooFactory(gloo, store) : ds::SingleRankFactory();

@@ -1,5 +1,6 @@
 #include "test/layout/fake_gpu.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -19,20 +20,20 @@ struct FakeEvent {
 
 class FakeGpu : public Gpu {
  public:
-  explicit FakeGpu(Device device) : device_(device) {}
-  Device device() const override { return device_; }
+  FakeGpu(FakeMemory* memory, Device device) : memory_(memory ? memory : &own_), itself_(device) {}
+  Device device() const override { return itself_; }
   std::string name() const override { return "a GPU that is none"; }
   void Use() override {}
 
-  MemoryInfo Memory() override { return {int64_t{1} << 40, int64_t{1} << 40}; }
+  MemoryInfo Memory() override { return {memory_->total - memory_->device, memory_->total}; }
   void* Allocate(int64_t bytes) override {
-    void* memory = std::aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256));
-    std::memset(memory, 0, static_cast<size_t>(bytes));
-    return memory;
+    void* taken = Take(bytes, device_, memory_->device);
+    memory_->most = std::max(memory_->most, memory_->device);
+    return taken;
   }
-  void Free(void* memory) noexcept override { std::free(memory); }
-  void* AllocateHost(int64_t bytes) override { return Allocate(bytes); }
-  void FreeHost(void* memory) noexcept override { std::free(memory); }
+  void Free(void* memory) noexcept override { Give(memory, device_, memory_->device); }
+  void* AllocateHost(int64_t bytes) override { return Take(bytes, host_, memory_->host); }
+  void FreeHost(void* memory) noexcept override { Give(memory, host_, memory_->host); }
 
   void* NewStream() override {
     streams_.insert(++streams_made_);
@@ -75,6 +76,22 @@ class FakeGpu : public Gpu {
   void EndRange() override {}
 
  private:
+  using Blocks = std::map<void*, int64_t>;
+  static void* Take(int64_t bytes, Blocks& blocks, int64_t& count) {
+    void* memory = std::aligned_alloc(256, static_cast<size_t>((bytes + 255) / 256 * 256));
+    std::memset(memory, 0, static_cast<size_t>(bytes));
+    blocks[memory] = bytes;
+    count += bytes;
+    return memory;
+  }
+  static void Give(void* memory, Blocks& blocks, int64_t& count) noexcept {
+    if (!memory) return;
+    const auto block = blocks.find(memory);
+    if (block == blocks.end()) std::abort();  // not from here, or given back already
+    count -= block->second;
+    blocks.erase(block);
+    std::free(memory);
+  }
   static const FakeEvent& Recorded(void* event) {
     const FakeEvent* known = static_cast<FakeEvent*>(event);
     if (!known || !known->recorded) throw std::logic_error("an event that nobody has recorded");
@@ -84,13 +101,18 @@ class FakeGpu : public Gpu {
     if (!streams_.count(reinterpret_cast<intptr_t>(stream))) throw std::logic_error("no such stream");
   }
 
-  const Device device_;
+  FakeMemory own_;
+  FakeMemory* const memory_;
+  const Device itself_;
+  Blocks device_, host_;
   std::set<intptr_t> streams_;
   intptr_t streams_made_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Gpu> MakeFakeGpu(Device device) { return std::make_unique<FakeGpu>(device); }
+std::unique_ptr<Gpu> MakeFakeGpu(Device device) { return std::make_unique<FakeGpu>(nullptr, device); }
+
+std::unique_ptr<Gpu> MakeFakeGpu(FakeMemory* memory) { return std::make_unique<FakeGpu>(memory, Device{}); }
 
 }  // namespace ds::layout_test

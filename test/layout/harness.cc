@@ -177,6 +177,7 @@ RunOutcome Run(JobSpec spec, const RunOptions& options) {
       environment.threads = options.threads;
       environment.run_directory = directory;
       environment.resume = options.resume;
+      environment.machine = options.machine;
       environment.reporter = &collectors[rank];
       if (options.on_batch)
         environment.on_batch = [&, rank](int64_t step, const std::vector<MicroBatch>& micro_batches) {
@@ -191,6 +192,7 @@ RunOutcome Run(JobSpec spec, const RunOptions& options) {
       };
       std::unique_ptr<Gpu> gpu = options.gpu ? options.gpu(rank) : nullptr;
       environment.gpu = gpu.get();
+      environment.gpu_idle_bytes = options.gpu_idle_bytes;
       if (gpu && options.ranks > 1) {
         if (options.gpu_communicators)
           environment.device_communicators = options.gpu_communicators(rank);

@@ -42,6 +42,8 @@ struct RunOptions {
   Decorate decorate = {};
   std::function<std::unique_ptr<Gpu>(int rank)> gpu = {};  ///< empty: ranks compute on the CPU
   std::function<CommunicatorFactory(int rank)> gpu_communicators = {};  ///< empty: those of threads
+  int64_t gpu_idle_bytes = 0;  ///< of each GPU's memory, in use before the job
+  std::optional<MachineFile> machine = {};
   OnStep on_step = {};
   OnState on_state = {};
   std::function<void(int rank, JobSpec& spec)> adjust = {};  ///< what is another on this rank

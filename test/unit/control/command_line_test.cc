@@ -10,6 +10,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/process.h"
 #include "test/catch.h"
+#include "test/plan/machines.h"
 
 namespace ds {
 namespace {
@@ -26,6 +27,8 @@ struct Folder {
     std::ofstream(path + "/t.txt") << std::string(10000, 'a');
     std::ofstream(path + "/hosts") << "127.0.0.1 slots=2\n127.0.0.2 slots=2\n";
     std::ofstream(path + "/far") << "127.0.0.1 slots=2\nworker-7.example slots=2\n";
+    std::ofstream(path + "/gpu.yaml") << ToYaml(test::FullMachineFile());
+    std::ofstream(path + "/bad.yaml") << "format: 1\nhots: here\n";
     std::ofstream(path + "/bad") << "127.0.0.1 slots=8x\n";
   }
   ~Folder() { fs::remove_all(path); }
@@ -95,7 +98,12 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"job.yaml", "--dry-run", "--set", "data.train=no/t.txt"}, 2, "/no/t.txt does not exist; paths are relative"},
       {{"job.yaml", "--set", "data.validation=[t.txt, v.tok]"}, 2, "--set: data.validation: a list: "},
       {{"job.yaml", "--set", "data.train=m.idx"}, 2, "/m.idx does not exist; Megatron-LM's data are"},
-      {{"job.yaml", "--dry-run", "--plan_for", "2x2", "--machine", "m"}, 2, "--machine"},
+      {{"job.yaml", "--dry-run", "--plan_for", "2x2", "--machine", "m"}, 2, "cannot read m"},
+      {{"job.yaml", "--machine", "bad.yaml"}, 2, "bad.yaml:2:1: hots: unknown key; the nearest is host"},
+      {{"job.yaml", "--dry-run", "--plan-for", "2x2", "--machine", "gpu.yaml", "--set", "training.device=cpu"},
+       2,
+       "it is of GPUs (NVIDIA H200), and training.device is cpu"},
+      {{"--machine", "gpu.yaml", "--", "true"}, 2, "a program has no plan"},
       {{"--resume", "auto", "--", "true"}, 2, "--resume"},
       {{"--set", "training.steps=3", "--", "true"}, 2, "training.steps"},
       {{"--set", "launch.grace_seconds=soon", "--", "true"}, 2, "launch.grace_seconds"},
@@ -123,6 +131,10 @@ TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
       {{"job.yaml", "--hostfile", "hosts", "--dry_run"}, 0, "     3      1     1  127.0.0.2"},
       {{"job.yaml", "--dry-run", "--num-gpus", "3"}, 0, "3 ranks on 1 node\n"},
       {{"job.yaml", "--dry-run", "--plan-for", "2x4"}, 0, "8 ranks on 2 nodes"},
+      {{"job.yaml", "--dry-run", "--plan-for", "2x4", "--machine", "gpu.yaml"}, 0, "gpu.yaml: NVIDIA H200, measured on"},
+      {{"job.yaml", "--dry-run", "--machine", "gpu.yaml", "--set", "training.device=cpu"},
+       0,
+       "the job computes on CPUs: nothing of it is used"},
       {{"job.yaml", "--dry-run", "--plan-for", "2x4", "--set", "data.train=not/here.tok"}, 0, "8 ranks on 2 nodes"},
       {{"job.yaml", "--dry-run", "--set", "training.steps=5", "--set", "training.steps=7"}, 0, "steps: 7"},
       {{"job.yaml", "--dry-run", "--set", "data.train=[t.txt, job.yaml]"}, 0, "/job.yaml"},
