@@ -1,7 +1,9 @@
 // Fused multiply-adds on registers. Functions are compiled for vectors that the program as a whole does not assume, and
 // called where the CPU has them.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <numeric>
 #include <vector>
 
 #include "kernels/cpu_features.h"
@@ -21,7 +23,7 @@ constexpr int kSteps = 50'000;
 
 #if defined(__x86_64__)
 
-// The sums go to x / (1 - x) for a factor x below 1: no infinities, no denormals. The end goes to memory, so that
+// The sums go to 3, which is x / (1 - x) of x = 3/4: no infinities, no denormals. The end goes to memory, so that
 // nothing is optimised away.
 #define DS_FMA_LOOP(NAME, TARGET, VECTOR, T, SET1, FMA, STORE)                                                         \
   [[gnu::target(TARGET)]] void NAME(T* out) {                                                                          \
@@ -40,22 +42,25 @@ DS_FMA_LOOP(FmaF32Avx512, "avx512f", __m512, float, _mm512_set1_ps, _mm512_fmadd
 DS_FMA_LOOP(FmaF64Avx512, "avx512f", __m512d, double, _mm512_set1_pd, _mm512_fmadd_pd, _mm512_storeu_pd)
 #undef DS_FMA_LOOP
 
-/// The most operations a second of a few rounds, each of which all threads begin together.
+/// The most operations a second of each thread's own short rounds, while the others are at work too, added up: a thread
+/// that waits for its turn on a busy machine does not count as slow.
 template <class T>
 double Rate(void (*loop)(T*), int lanes, int threads, double seconds) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto since = [](auto from) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
-  };
-  std::vector<T> sums(static_cast<size_t>(threads) * kChains * 16);
-  double best = 0;
-  do {
-    const auto round = std::chrono::steady_clock::now();
-    detail::ParallelFor(KernelContext{threads}, threads,
-                        [&](int64_t thread) { loop(sums.data() + static_cast<size_t>(thread) * kChains * 16); });
-    best = std::max(best, 2.0 * kChains * kSteps * lanes * threads / since(round));
-  } while (since(begin) < seconds);
-  return best;
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); };
+  std::vector<double> best(static_cast<size_t>(threads), 0);
+  const auto begin = Clock::now();
+  detail::ParallelFor(KernelContext{threads}, threads, [&](int64_t thread) {
+    std::array<T, kChains * 16> sums;
+    double most = 0;
+    do {
+      const auto round = Clock::now();
+      loop(sums.data());
+      most = std::max(most, 2.0 * kChains * kSteps * lanes / since(round));
+    } while (since(begin) < seconds);
+    best[static_cast<size_t>(thread)] = most;
+  });
+  return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
 #endif
