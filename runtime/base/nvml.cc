@@ -1,5 +1,5 @@
-// The few calls needed, declared as NVIDIA's documentation gives them (NVML API reference, "Initialization and cleanup",
-// "Device queries").
+// The few calls needed, declared as NVIDIA's documentation gives them (NVML API reference, "Initialization and
+// cleanup", "Device queries").
 #include "runtime/base/nvml.h"
 
 #include <dlfcn.h>
@@ -28,6 +28,9 @@ struct Nvml {
   int (*name)(NvmlDevice, char*, unsigned) = nullptr;
   int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
   int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
+  // Facts that nothing depends on: absent from a library, they are not told.
+  int (*compute_capability)(NvmlDevice, int* major, int* minor) = nullptr;
+  int (*cuda_version)(int*) = nullptr;  ///< 1000 * major + 10 * minor
 
   template <class Function>
   bool Find(Function& function, const char* symbol) {
@@ -41,6 +44,10 @@ struct Nvml {
            Find(driver_version, "nvmlSystemGetDriverVersion") && Find(count, "nvmlDeviceGetCount_v2") &&
            Find(handle, "nvmlDeviceGetHandleByIndex_v2") && Find(name, "nvmlDeviceGetName") &&
            Find(uuid, "nvmlDeviceGetUUID") && Find(memory, "nvmlDeviceGetMemoryInfo_v2") && init() == 0;
+  }
+  void FindFacts() {
+    Find(compute_capability, "nvmlDeviceGetCudaComputeCapability");
+    Find(cuda_version, "nvmlSystemGetCudaDriverVersion_v2");
   }
 };
 
@@ -69,6 +76,7 @@ std::vector<GpuFacts> Visible(const std::vector<GpuFacts>& all) {
 std::vector<GpuFacts> VisibleGpus() {
   Nvml nvml;
   if (!nvml.Open()) return {};
+  nvml.FindFacts();
   std::vector<GpuFacts> all;
   unsigned count = 0;
   nvml.count(&count);
@@ -86,6 +94,9 @@ std::vector<GpuFacts> VisibleGpus() {
       gpu.memory_used = static_cast<int64_t>(memory.used);
       gpu.memory_free = static_cast<int64_t>(memory.free);
     }
+    int major = 0, minor = 0;
+    if (nvml.compute_capability && nvml.compute_capability(device, &major, &minor) == 0)
+      gpu.compute_capability = std::to_string(major) + "." + std::to_string(minor);
     all.push_back(gpu);
   }
   nvml.shutdown();
@@ -99,6 +110,16 @@ std::string GpuDriverVersion() {
   const bool known = nvml.driver_version(text, sizeof text) == 0;
   nvml.shutdown();
   return known ? text : "";
+}
+
+std::string GpuCudaVersion() {
+  Nvml nvml;
+  if (!nvml.Open()) return "";
+  nvml.FindFacts();
+  int version = 0;
+  const bool known = nvml.cuda_version && nvml.cuda_version(&version) == 0;
+  nvml.shutdown();
+  return known ? std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) : "";
 }
 
 }  // namespace ds

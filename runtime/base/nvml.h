@@ -11,7 +11,8 @@ namespace ds {
 struct GpuFacts {
   int index = 0;  ///< on the machine
   std::string name, uuid;
-  int64_t memory = 0;  ///< bytes of the device, with what the driver keeps for itself
+  std::string compute_capability;            ///< "9.0"; empty where the driver does not tell
+  int64_t memory = 0;                        ///< bytes of the device, with what the driver keeps for itself
   int64_t memory_used = 0, memory_free = 0;  ///< the rest: what programs use, and what is left to them
 };
 
@@ -21,5 +22,7 @@ std::vector<GpuFacts> VisibleGpus();
 
 /// Version of the driver; empty where there is none.
 std::string GpuDriverVersion();
+/// The newest CUDA that it runs: "12.4"; empty where there is none.
+std::string GpuCudaVersion();
 
 }  // namespace ds

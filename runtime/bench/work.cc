@@ -6,6 +6,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/job/presets.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/products.h"
 
 namespace ds {
 namespace {
@@ -53,6 +55,22 @@ DType ComputeType(Precision precision) {
   }
 }
 
+const char* Fused(MatMulEpilogue epilogue) {
+  switch (epilogue) {
+    case MatMulEpilogue::none:
+      break;
+    case MatMulEpilogue::bias:
+      return ", bias";
+    case MatMulEpilogue::gelu:
+      return ", gelu";
+    case MatMulEpilogue::bias_gelu:
+      return ", bias, gelu";
+    case MatMulEpilogue::gelu_backward:
+      return ", gelu backward";
+  }
+  return "";
+}
+
 MatMulKey Square(int64_t n, DType dtype) {
   MatMulKey key;
   key.m = key.n = key.k = n;
@@ -91,6 +109,26 @@ std::vector<BenchProduct> ProductsOf(const ModelConfig& model, DType compute, Mi
   return std::move(products.list);
 }
 
+void AddPlan(BenchWork& work, const JobSpec& spec, int workers) {
+  std::set<MatMulKey> known;
+  for (const BenchProduct& product : work.products) known.insert(product.key);
+  const ModelLayout layout = LayoutOf(spec, workers);
+  for (const MatMulKey& key :
+       MatMulKeysOf(layout, BuildPlan(layout, PlanOptionsOf(spec, 0, workers, DeviceKind::cuda))))
+    if (known.insert(key).second)
+      work.products.push_back(
+          {std::string("of the plan") + Fused(key.epilogue) + (key.accumulate ? ", adds" : ""), key});
+}
+
+JobSpec SpecOfPreset(const std::string& name, const BenchWork& work) {
+  const char* const bf16 = work.compute == DType::bf16 ? "true" : "false";
+  const std::string text =
+      "model: {preset: " + name + "}\ndata: {train: /dev/null, sequence_length: " + std::to_string(work.shape.tokens) +
+      "}\ntraining: {steps: 1}\ndeepspeed:\n  train_batch_size: " + std::to_string(work.shape.samples) +
+      "\n  gradient_accumulation_steps: 1\n  bf16: {enabled: " + bf16 + "}\n";
+  return ParseJobSpec(text, name, "/", {}, 1);
+}
+
 BenchWork WorkOf(const JobSpec& spec, DeviceKind device) {
   return WorkOfModel(spec.preset.empty() ? spec.name : spec.preset, spec.model, ComputeType(spec.precision),
                      {spec.batch.micro_batch_size, spec.data.sequence_length}, device);
@@ -113,7 +151,7 @@ BenchWork WorkOfPreset(const std::string& name, DeviceKind device) {
 }
 
 BenchWork DefaultWork(DeviceKind device) {
-  BenchWork work = WorkOfPreset("gpt2-124m", device);
+  BenchWork work = WorkOfPreset(kDefaultPreset, device);
   work.title = "square products, and " + work.title;
   const bool gpu = device == DeviceKind::cuda;
   using Sizes = std::vector<std::pair<int64_t, DType>>;

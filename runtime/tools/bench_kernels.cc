@@ -42,10 +42,16 @@ BenchWork KernelWork(const BenchRun& run) {
   if (options.job.empty() && (!options.overrides.empty() || options.workers != 0))
     throw UsageError("--set and --workers are of a job: name its file");
   if (options.workers < 0) throw UsageError("--workers must not be negative");
-  if (!options.model.empty()) return WorkOfPreset(options.model, run.kind());
-  if (options.job.empty()) return DefaultWork(run.kind());
+  if (options.job.empty()) {
+    BenchWork work = options.model.empty() ? DefaultWork(run.kind()) : WorkOfPreset(options.model, run.kind());
+    if (run.on_gpu()) AddPlan(work, SpecOfPreset(options.model.empty() ? kDefaultPreset : options.model, work), 1);
+    return work;
+  }
   const int workers = options.workers > 0 ? options.workers : run.on_gpu() ? run.gpus() : 2;
-  return WorkOf(LoadJobSpec(options.job, Overrides(options.overrides), workers), run.kind());
+  const JobSpec spec = LoadJobSpec(options.job, Overrides(options.overrides), workers);
+  BenchWork work = WorkOf(spec, run.kind());
+  if (run.on_gpu()) AddPlan(work, spec, workers);
+  return work;
 }
 
 void BenchKernels(BenchRun& run, const BenchWork& work, const Budget& budget) {

@@ -14,6 +14,7 @@
 
 #include "kernels/matmul_choice.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/cpu_name.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nvml.h"
@@ -48,11 +49,6 @@ std::string FieldOf(const char* path, const std::string& key) {
     return begin == std::string::npos ? "" : line.substr(begin, line.find_last_not_of(" \t") + 1 - begin);
   }
   return "";
-}
-
-std::string CpuName() {
-  const std::string name = FieldOf("/proc/cpuinfo", "model name");
-  return name.empty() ? "CPU" : name;
 }
 
 int64_t HostMemory() {
@@ -103,10 +99,12 @@ MachineFile DescribeMachine(bool on_gpu, int gpu, int threads) {
   device.kind = DeviceKind::cuda;
   device.count = GpuCount();
   device.driver = GpuDriverVersion();
+  device.cuda = GpuCudaVersion();
   const std::vector<GpuFacts> gpus = VisibleGpus();
   if (static_cast<size_t>(gpu) < gpus.size()) {
     device.name = gpus[static_cast<size_t>(gpu)].name;
     device.memory_bytes = gpus[static_cast<size_t>(gpu)].memory;
+    device.compute_capability = gpus[static_cast<size_t>(gpu)].compute_capability;
   }
   if (device.name.empty()) device.name = OpenGpu(gpu)->name();  // the driver's library does not tell
   return file;
@@ -183,7 +181,10 @@ const DevicePeaks& BenchRun::Peaks() {
 }
 
 Gpu* BenchRun::OpenedGpu() {
-  if (on_gpu_ && !gpu_) gpu_ = OpenGpu(options_.gpu);
+  if (on_gpu_ && !gpu_) {
+    gpu_ = OpenGpu(options_.gpu);
+    file_.device.name = gpu_->name();  // as a worker asks for it, when it looks whether the file is of its GPU
+  }
   return gpu_.get();
 }
 

@@ -89,9 +89,11 @@ TEST_CASE("copies in a device's memory, and between host and device") {
 }
 
 TEST_CASE("peaks of GPUs are found by name, the longer name first") {
-  CHECK(KnownGpuPeaks("NVIDIA H200").flops.at(DType::bf16) == 989.4e12);
+  CHECK(KnownGpuPeaks("NVIDIA H200").flops.at(DType::bf16) == 989e12);
   CHECK(KnownGpuPeaks("NVIDIA H200").memory_bytes == 4.8e12);
-  CHECK(KnownGpuPeaks("NVIDIA H200 NVL").flops.at(DType::bf16) == 835.5e12);
+  CHECK(KnownGpuPeaks("NVIDIA H200").link_bytes == 450e9);
+  CHECK(KnownGpuPeaks("NVIDIA H200 NVL").memory_bytes == 4.8e12);
+  CHECK(KnownGpuPeaks("NVIDIA H200 NVL").link_bytes == 0);
   CHECK(KnownGpuPeaks("NVIDIA A100-SXM4-80GB").flops.at(DType::f32) == 19.5e12);
   CHECK(KnownGpuPeaks("NVIDIA GeForce 256").flops.empty());
   CHECK(KnownGpuPeaks("").memory_bytes == 0);

@@ -2,9 +2,12 @@
 #include "runtime/bench/work.h"
 
 #include <map>
+#include <set>
 
 #include "runtime/base/error.h"
 #include "runtime/job/presets.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/products.h"
 #include "test/catch.h"
 
 namespace ds {
@@ -67,6 +70,30 @@ TEST_CASE("the CPU's head computes 16-bit logits in fp32, a block of rows at a t
   CHECK(head(DType::f32, DeviceKind::cpu).m == 1024);
   CHECK(head(DType::bf16, DeviceKind::cuda).m == 1024);
   CHECK(head(DType::bf16, DeviceKind::cuda).c == DType::bf16);
+}
+
+TEST_CASE("on GPUs every product of the job's plan is timed, once") {
+  for (const Preset& preset : Presets()) {
+    INFO(preset.name);
+    BenchWork work = WorkOfPreset(preset.name, DeviceKind::cuda);
+    const JobSpec spec = SpecOfPreset(preset.name, work);
+    CHECK(spec.batch.micro_batch_size == work.shape.samples);
+    CHECK(WorkOf(spec, DeviceKind::cuda).products.size() == work.products.size());
+    AddPlan(work, spec, 1);
+    std::set<MatMulKey> timed;
+    bool fused = false;
+    for (const BenchProduct& product : work.products) {
+      CHECK(timed.insert(product.key).second);
+      fused |= product.what.find("gelu") != std::string::npos;
+    }
+    CHECK(fused == (work.model.activation == Activation::gelu_tanh));
+    const ModelLayout layout = LayoutOf(spec, 1);
+    const Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 0, 1, DeviceKind::cuda));
+    for (const MatMulKey& key : MatMulKeysOf(layout, plan)) CHECK(timed.count(key) == 1);
+    const size_t all = work.products.size();
+    AddPlan(work, spec, 1);
+    CHECK(work.products.size() == all);
+  }
 }
 
 TEST_CASE("a preset that is none is refused with the nearest and all of them") {
