@@ -39,7 +39,7 @@ class BenchDevice {
   /// Waits for what was enqueued.
   void Finish();
 
-  static constexpr int kMostSamples = 101;
+  static constexpr int kMostSamples = 31;
 
  private:
   double Sample(int runs, const std::function<void()>& body);

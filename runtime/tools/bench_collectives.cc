@@ -65,10 +65,13 @@ void BenchCollectives(BenchRun& run, const Budget& budget) {
   if (rates.empty()) throw RuntimeError("no time was left to measure anything; --seconds gives more");
   Keep(run.file().collectives, std::move(rates));
   if (!run.on_gpu()) return;
-  run.file().libraries.first_communicator_bytes = std::max<int64_t>(summary.first_communicator_bytes, 0);
-  run.file().libraries.communicator_bytes = std::max<int64_t>(summary.communicator_bytes, 0);
-  table.Say("  the first communicator takes " + FormatBytes(*run.file().libraries.first_communicator_bytes) +
-            " of each GPU's memory, a further one " + FormatBytes(*run.file().libraries.communicator_bytes));
+  if (summary.first_communicator_bytes <= 0 || summary.communicator_bytes <= 0)
+    return table.Say(
+        "  communicators: what they take was not measured: the GPUs' use did not grow, others use them too");
+  run.file().libraries.first_communicator_bytes = summary.first_communicator_bytes;
+  run.file().libraries.communicator_bytes = summary.communicator_bytes;
+  table.Say("  the first communicator takes " + FormatBytes(summary.first_communicator_bytes) +
+            " of each GPU's memory, a further one " + FormatBytes(summary.communicator_bytes));
 }
 
 }  // namespace ds
