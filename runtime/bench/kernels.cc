@@ -1,7 +1,7 @@
 #include "runtime/bench/kernels.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <functional>
 
 #include "kernels/matmul.h"
 #include "kernels/workspace.h"
@@ -44,13 +44,24 @@ class KernelBench {
     remaining_ = static_cast<int>(work_.products.size() + 3 * work_.attention.size() + rows.size());
     file_.matmul.clear(), file_.matmul_choices.clear(), file_.attention.clear();
     file_.matmul_library_version = OnGpu() ? MatMulLibraryVersion() : 0;
-    for (const BenchProduct& product : work_.products) Product(product);
-    for (const BenchAttention& attention : work_.attention) Attention(attention);
-    for (const RowKernel& kernel : rows) Rows(kernel);
+    for (const BenchProduct& product : work_.products) Try("matmul " + product.what, [&] { Product(product); });
+    for (const BenchAttention& attention : work_.attention) Try("attention", [&] { Attention(attention); });
+    for (const RowKernel& kernel : rows) Try(kernel.what, [&] { Rows(kernel); });
     if (file_.matmul_choices.empty()) file_.matmul_library_version = 0;
+    if (failed_ > 0) throw RuntimeError("of the kernels " + std::to_string(failed_) + " failed; the table says why");
   }
 
  private:
+  /// One kernel that fails, such as an algorithm that the library suggests and then refuses, costs its own line alone.
+  void Try(const std::string& what, const std::function<void()>& measure) {
+    try {
+      measure();
+    } catch (const std::exception& error) {
+      ++failed_;
+      table_.Add({what, "", 0, 0, RateUnit::flops, std::string("failed: ") + error.what()});
+    }
+  }
+
   bool OnGpu() const { return device_.device().kind == DeviceKind::cuda; }
 
   /// Whether there is time for work of so many operations or bytes, and memory; says so where there is not.
@@ -185,7 +196,7 @@ class KernelBench {
   const Budget& budget_;
   BenchTable& table_;
   MachineFile& file_;
-  int remaining_ = 0;
+  int remaining_ = 0, failed_ = 0;
 };
 
 }  // namespace

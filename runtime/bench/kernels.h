@@ -17,7 +17,8 @@ int64_t WorkspaceOf(const BenchWork& work);
 /// beside `peaks.memory_bytes`. Fills what the file holds of them: matmul, attention and, on a GPU, the fastest
 /// algorithm of each product (matmul_choices) and the library's version. Other parts of `file` are left alone.
 ///
-/// What the budget has no time for, or the device no memory, is told and left out.
+/// What the budget has no time for, or the device no memory, is told and left out. A kernel that fails is told too;
+/// when the others are measured, and in the file, RuntimeError is thrown.
 void MeasureKernels(BenchDevice& device, const BenchWork& work, const DevicePeaks& peaks, const Budget& budget,
                     BenchTable& table, MachineFile& file);
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "runtime/base/error.h"
 #include "runtime/bench/row_kernels.h"
 #include "test/catch.h"
 #include "test/layout/fake_gpu.h"
@@ -26,7 +27,11 @@ std::pair<MachineFile, std::string> Run(Gpu* gpu, const BenchWork& work, double 
     DevicePeaks peaks;
     peaks.flops[DType::f32] = 1e12;
     peaks.memory_bytes = 1e11;
-    MeasureKernels(device, work, peaks, Budget(seconds), table, file);
+    try {
+      MeasureKernels(device, work, peaks, Budget(seconds), table, file);
+    } catch (const RuntimeError& error) {
+      table.Say(error.what());
+    }
   }
   std::fclose(out);
   std::pair<MachineFile, std::string> result{file, std::string(text, size)};
@@ -62,7 +67,21 @@ TEST_CASE("a device's kernels are measured into a file that reads back", "[slow]
     CHECK(text.find("rms_norm forward") != std::string::npos);
     CHECK(text.find("swiglu backward") != std::string::npos);
     CHECK(text.find("left out") == std::string::npos);
+    CHECK(text.find("failed") == std::string::npos);
   }
+}
+
+TEST_CASE("a kernel that fails is told, and the others are measured") {
+  BenchWork work = Tiny();
+  work.products.resize(3);
+  work.products[1].key.c = DType::u8;  // no product has such a result
+  work.attention.resize(1);
+  const auto& [file, text] = Run(nullptr, work, 5);
+  INFO(text);
+  CHECK(file.matmul.size() == 2);
+  CHECK(file.attention.size() == 2);
+  CHECK(text.find("failed: ") != std::string::npos);
+  CHECK(text.find("of the kernels 1 failed") != std::string::npos);
 }
 
 TEST_CASE("what finds no time is told and left out") {
