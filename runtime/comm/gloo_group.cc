@@ -27,6 +27,9 @@ constexpr int kPairConnectFactor = 5;  ///< Gloo waits five of its time-outs for
 /// those that fail because of it. Time for all of it to arrive, so that the message holds the first cause.
 constexpr milliseconds kSettle{50};
 
+/// How long a rank that fails or leaves waits until its notes are written, before it closes the connections.
+constexpr milliseconds kNotesWritten{200};
+
 /// Part of the error of connections that closed because a wait of this process timed out.
 constexpr const char* kClosedHere = "Application timeout caused pair closure";
 
@@ -191,11 +194,23 @@ void GlooGroup::SendNotes(const Note& note) {
     try {
       // The peer waits for both since it connected, so they are written at once unless bytes are queued before them.
       for (const auto& [slot, bytes] : {std::pair{kNote, sizeof(Note)}, std::pair{kBell, size_t{1}}}) {
-        sent_notes_.push_back(context_->createUnboundBuffer(const_cast<Note*>(&note), bytes));
-        sent_notes_.back()->send(peer, slot, 0, bytes);
+        Buffer buffer = context_->createUnboundBuffer(const_cast<Note*>(&note), bytes);
+        buffer->send(peer, slot, 0, bytes);
+        sent_notes_.push_back(std::move(buffer));
       }
     } catch (const std::exception&) {
       // The peer is gone: others are told.
+    }
+  }
+  // A send is written once the peer's word that it waits was read here, a moment after connecting. Connections that
+  // close before would take the note with them, and peers would see no more than a connection that broke.
+  const auto deadline = steady_clock::now() + kNotesWritten;
+  for (const Buffer& note : sent_notes_) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+    try {
+      note->waitSend(nullptr, std::max(left, milliseconds(1)));
+    } catch (const std::exception&) {
+      // The peer is gone, or does not read: it learns of the end from its connection.
     }
   }
 }
