@@ -12,7 +12,8 @@
 
 namespace ds::cuda {
 
-/// c[m, n] = epilogue(alpha * op(a) * op(b) + beta * (added or c)) on row-major matrices; ld* are row strides as stored.
+/// c[m, n] = epilogue(alpha * op(a) * op(b) + beta * (added or c)) on row-major matrices; ld* are row strides as
+/// stored.
 struct LtProduct {
   int64_t m = 0, n = 0, k = 0;
   DType ab = DType::f32, c_type = DType::f32;
@@ -24,8 +25,8 @@ struct LtProduct {
   const void* b = nullptr;
   void* c = nullptr;
   const void* added = nullptr;  ///< where accumulating: what is added, laid out as c, in place of c's own values
-  const void* bias = nullptr;  ///< [n] of c's type, for the epilogues with a bias
-  void* aux = nullptr;         ///< [m, n] dense of c's type, for the epilogues with GELU
+  const void* bias = nullptr;   ///< [n] of c's type, for the epilogues with a bias
+  void* aux = nullptr;          ///< [m, n] dense of c's type, for the epilogues with GELU
 };
 
 /// Throws std::runtime_error("CALL: what cuBLASLt says") unless status is success.

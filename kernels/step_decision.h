@@ -25,8 +25,8 @@ struct StepRule {
   bool may_step = true;
 };
 
-/// facts: [ranks, units + kStepFacts]. A step is skipped where the loss or the sum of all squares is not finite. Squares
-/// are summed over a unit's ranks in rank order, then over units in order; losses in rank order.
+/// facts: [ranks, units + kStepFacts]. A step is skipped where the loss or the sum of all squares is not finite.
+/// Squares are summed over a unit's ranks in rank order, then over units in order; losses in rank order.
 /// gradient_scale: [1] f32, coefficient / loss_scale, 0 when skipped; skip: [1] i32, 0 or 1.
 void DecideStep(const KernelContext& context, const StepRule& rule, Tensor facts, Tensor gradient_scale, Tensor skip);
 

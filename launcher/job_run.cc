@@ -154,7 +154,8 @@ class Run {
     if (trouble) return Stop(*trouble);
     Guarded([&] { WriteReports(); });
     bool checkpoints = !job_.foreign() && job_.spec.checkpoint.every >= 0;
-    std::vector<PreflightTrouble> troubles = CheckNodes(job_.hosts, agents_.facts(), {checkpoints, !job_.foreign(), job_.spec.training.device});
+    std::vector<PreflightTrouble> troubles =
+        CheckNodes(job_.hosts, agents_.facts(), {checkpoints, !job_.foreign(), job_.spec.training.device});
     for (const PreflightTrouble& found : troubles) {
       Record("preflight", found.host, -1, found.message);
     }

@@ -118,8 +118,9 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--dry-run", options.dry_run, "Show the resolved spec, the ranks, the agents' command and the plan");
   app.add_option("--plan-for", plan_for, "NxM: with --dry-run, plan for N nodes of M slots that need not exist");
-  app.add_option("--machine", options.machine,
-                 "A machine file (ds-bench writes it): prices the plan, chooses algorithms of matrix products, gives mfu");
+  app.add_option(
+      "--machine", options.machine,
+      "A machine file (ds-bench writes it): prices the plan, chooses algorithms of matrix products, gives mfu");
   app.add_flag("--version", version, "Print the version");
   if (ParseArguments(app, std::move(arguments))) return {};
   if (version) {

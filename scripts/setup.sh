@@ -15,7 +15,7 @@ packages=(
   libdnnl-dev libgloo-dev                                        # matrix products and data transport on CPUs
   libsentencepiece-dev zlib1g-dev libzstd-dev                    # tokenizers, compressed texts
   catch2                                                         # tests
-  clang                                                          # fuzz targets; its runtime libraries: below
+  clang clang-format                                             # fuzz targets (runtime libraries: below), formatting
   bible-kjv                                                      # the quick start's text
 )
 

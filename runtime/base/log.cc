@@ -25,10 +25,14 @@ std::atomic<LogLevel>& Level() {
 
 const char* Prefix(LogLevel level) {
   switch (level) {
-    case LogLevel::debug: return "debug: ";
-    case LogLevel::info: return "";
-    case LogLevel::warning: return "warning: ";
-    case LogLevel::error: return "error: ";
+    case LogLevel::debug:
+      return "debug: ";
+    case LogLevel::info:
+      return "";
+    case LogLevel::warning:
+      return "warning: ";
+    case LogLevel::error:
+      return "error: ";
   }
   return "";
 }

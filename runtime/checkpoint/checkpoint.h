@@ -27,8 +27,8 @@ struct StateSlice {
   StateKind state = StateKind::master;  ///< master, moment1 or moment2
   Shape shape;                          ///< of the whole parameter as exported (without vocabulary padding)
   int64_t begin = 0;                    ///< first element, in the parameter
-  Tensor data;         ///< f32, one-dimensional
-  Gpu* gpu = nullptr;  ///< whose memory it is in, of the thread that writes; null: the host's
+  Tensor data;                          ///< f32, one-dimensional
+  Gpu* gpu = nullptr;                   ///< whose memory it is in, of the thread that writes; null: the host's
 };
 
 /// Writes `root`/step-N and moves `root`/latest to it; then removes what it makes superfluous: whole checkpoints of

@@ -73,8 +73,8 @@ class UnitReader {
 /// column: not JSON, no such field, not a string.
 int64_t ReadUnit(const TextUnit& unit, const std::string& name, const std::string& field, DocumentSink& sink);
 
-/// Streams all documents of an input, or of `source`. Returns how many were empty. Throws UsageError too where the input
-/// holds tokens already.
+/// Streams all documents of an input, or of `source`. Returns how many were empty. Throws UsageError too where the
+/// input holds tokens already.
 int64_t ReadDocuments(const DataInput& input, const std::string& field, DocumentSink& sink);
 int64_t ReadDocuments(std::unique_ptr<ByteSource> source, InputKind kind, const std::string& field, DocumentSink& sink);
 

@@ -1,8 +1,8 @@
 // Runs a plan: the interface, what a step is given and what it tells. HostExecutor (host_executor.h) runs it with
 // threads, GpuExecutor (gpu_executor.h) enqueues it on a GPU.
 //
-// The first failure aborts this rank's communicators (so that peers end too) and leaves Run as an Error that names rank,
-// step and action.
+// The first failure aborts this rank's communicators (so that peers end too) and leaves Run as an Error that names
+// rank, step and action.
 #pragma once
 
 #include <functional>
@@ -21,9 +21,9 @@ namespace ds {
 /// The communicators of a rank, one for each stream or thread that uses any. All over the same ranks.
 struct Communicators {
   std::unique_ptr<Communicator> gather, reduce;  ///< of the tensors' device
-  std::unique_ptr<Communicator> control;         ///< of host memory: the training loop, on the CPU the compute stream too
-  std::unique_ptr<Communicator> sums;            ///< of a GPU's compute stream; null on the CPU
-  std::unique_ptr<Communicator> checkpoint;      ///< of the threads that write checkpoints; null: none do
+  std::unique_ptr<Communicator> control;     ///< of host memory: the training loop, on the CPU the compute stream too
+  std::unique_ptr<Communicator> sums;        ///< of a GPU's compute stream; null on the CPU
+  std::unique_ptr<Communicator> checkpoint;  ///< of the threads that write checkpoints; null: none do
 
   /// Collective. `device`: makes those that move a GPU's memory; empty: there is no GPU.
   static Communicators Make(const CommunicatorFactory& host, bool background_checkpoints = false,
@@ -57,7 +57,7 @@ struct StepInputs {
   bool stop = false;               ///< this rank was asked to stop
   bool checkpoint_failed = false;  ///< this rank's checkpoint in the background failed
   bool trace = false;
-  double clip = 0;                 ///< largest norm of the gradient, without the loss scale; 0: any
+  double clip = 0;  ///< largest norm of the gradient, without the loss scale; 0: any
   /// Called once, with what Norm learnt: returns what gradients are multiplied by (clipping, and the inverse of the
   /// loss scale), or nullopt to skip the step. The same decision on every rank. The optimizer is prepared already
   /// (Optimizer::BeginStep). On a GPU the device has decided by the same rule (kernels/step_decision.h) when it is

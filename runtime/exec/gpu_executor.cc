@@ -71,8 +71,8 @@ struct GpuExecutor::Step {
   Clock::time_point begin;
   size_t stamps = 0;  ///< taken
   void *first = nullptr, *compute_done = nullptr, *last = nullptr;
-  std::vector<Mark> exposed;                     ///< the compute stream waited for others
-  std::vector<std::pair<size_t, Mark>> actions;  ///< of a traced step
+  std::vector<Mark> exposed = {};                     ///< the compute stream waited for others
+  std::vector<std::pair<size_t, Mark>> actions = {};  ///< of a traced step
 };
 
 GpuExecutor::GpuExecutor(const ExecutorContext& context)
@@ -166,8 +166,10 @@ void GpuExecutor::UploadBatches(const Step& step) {
       const auto& [from, to] = parts[i];
       if (from.numel() != numel || !from)
         throw RuntimeError("micro-batch " + std::to_string(m) + " has " + std::to_string(from ? from.numel() : 0) +
-                           (i == 0 ? " tokens" : i == 1 ? " targets" : " first keys") + ", expected " +
-                           std::to_string(numel));
+                           (i == 0   ? " tokens"
+                            : i == 1 ? " targets"
+                                     : " first keys") +
+                           ", expected " + std::to_string(numel));
       const Tensor staged = host_batches_.Flat(static_cast<int64_t>(m * parts.size() + i) * numel, numel);
       std::memcpy(staged.data, from.data, static_cast<size_t>(from.bytes()));
       CopyTensor(staged, to.Flat(), StreamOf(StreamKind::compute));
@@ -329,8 +331,8 @@ void GpuExecutor::FinishStep(Step& step) {
   step.outcome.local_loss.assign(losses, losses + host_losses_.numel());
   if (!plan_.options.training) return;
   const double* gathered = host_gathered_.as<double>();
-  step.outcome.sums = SumRanks({gathered, static_cast<size_t>(host_gathered_.numel())}, layout_.units.size(),
-                               plan_.options.ranks);
+  step.outcome.sums =
+      SumRanks({gathered, static_cast<size_t>(host_gathered_.numel())}, layout_.units.size(), plan_.options.ranks);
   const bool stepped = step.inputs.decide && step.inputs.decide(step.outcome.sums);
   step.outcome.stepped = host_skip_.as<int32_t>()[0] == 0;
   if (step.outcome.stepped != stepped)

@@ -15,7 +15,8 @@ namespace ds {
 
 class GpuExecutor : public Executor {
  public:
-  /// context.gpu is not null; of its memory the executor takes ExecutorBytes (plan/executor_memory.h). Calls come from a thread that has the GPU (Gpu::Use).
+  /// context.gpu is not null; of its memory the executor takes ExecutorBytes (plan/executor_memory.h). Calls come from
+  /// a thread that has the GPU (Gpu::Use).
   explicit GpuExecutor(const ExecutorContext& context);
   StepOutcome Run(const StepInputs& inputs) override;
 

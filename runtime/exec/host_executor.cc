@@ -185,10 +185,9 @@ void HostExecutor::Gather(Step& step, const BoundAction& bound) {
 
 void HostExecutor::Reduce(Step& step, const BoundAction& bound) {
   const KernelContext single;  // the compute stream has the cores
-  step.of_stream[Index(StreamKind::reduce)].bytes[Index(ActionKind::reduce)] +=
-      ReduceBucket(single, communicators_.reduce.get(), plan_.options.ranks, bound, [](const Tensor& from, const Tensor& to) {
-        std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
-      });
+  step.of_stream[Index(StreamKind::reduce)].bytes[Index(ActionKind::reduce)] += ReduceBucket(
+      single, communicators_.reduce.get(), plan_.options.ranks, bound,
+      [](const Tensor& from, const Tensor& to) { std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes())); });
 }
 
 // One small all-gather carries all that the ranks must agree on.

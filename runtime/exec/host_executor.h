@@ -37,7 +37,7 @@ class HostExecutor : public Executor {
   EventTable events_;
   FirstFailure failure_;
   std::vector<double> norm_send_, norm_receive_;
-  float gradient_scale_ = 0;  // of the step's Norm
+  float gradient_scale_ = 0;                  // of the step's Norm
   std::unique_ptr<StreamThread> threads_[3];  // compute has none
 };
 

@@ -17,8 +17,8 @@ static_assert(kNormFacts == kStepFacts, "WriteStepFacts writes them");
 /// What a rank may tell the others in kNotices: bits.
 double NoticesOf(const StepInputs& inputs);
 
-/// `gathered`: of each rank, in order, units + kNormFacts doubles. Squares are summed over a unit's ranks in rank order,
-/// then over units in model order: the same numbers in the same order under every ZeRO stage.
+/// `gathered`: of each rank, in order, units + kNormFacts doubles. Squares are summed over a unit's ranks in rank
+/// order, then over units in model order: the same numbers in the same order under every ZeRO stage.
 StepSums SumRanks(std::span<const double> gathered, size_t units, int ranks);
 
 }  // namespace ds

@@ -40,8 +40,7 @@ struct NonFinite {
 class Watch {
  public:
   /// `gpu`: of the executor whose steps are watched; null: it runs on the host. Outlives the watch.
-  Watch(const ModelLayout& layout, const Plan& plan, Gpu* gpu)
-      : layout_(layout), plan_(plan), gpu_(gpu), check_(gpu) {}
+  Watch(const ModelLayout& layout, const Plan& plan, Gpu* gpu) : layout_(layout), plan_(plan), gpu_(gpu), check_(gpu) {}
 
   /// Before and after action `index` runs, on its stream's thread, or behind it on the stream `kernel.stream` of a GPU,
   /// which is waited for. Does nothing once the stream has a finding.

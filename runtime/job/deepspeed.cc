@@ -17,8 +17,10 @@ void ResolvePrecision(const DeepSpeedDraft& draft, Problems& problems) {
   draft.spec.precision = draft.bf16 ? Precision::bf16 : draft.fp16 ? Precision::fp16 : Precision::fp32;
   const LossScaleConfig& scale = draft.spec.loss_scale;
   if (draft.fp16 && scale.fixed == 0 && scale.min_scale > std::ldexp(1.0, scale.initial_power)) {
-    problems.Add("deepspeed.fp16.min_loss_scale", "above the scale that training begins with, 2 to the power of "
-                 "fp16.initial_scale_power, which is " + std::to_string(scale.initial_power) + "; write at most that");
+    problems.Add("deepspeed.fp16.min_loss_scale",
+                 "above the scale that training begins with, 2 to the power of "
+                 "fp16.initial_scale_power, which is " +
+                     std::to_string(scale.initial_power) + "; write at most that");
   }
 }
 

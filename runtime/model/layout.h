@@ -37,7 +37,7 @@ struct ParamUnit {
   std::string name;  ///< "embedding.tokens" (tied), "layer3.attention", "layer3.attention.small" (persistent), ...
   bool persistent = false;  ///< small parameters: whole on every rank under every stage
   std::vector<FlatParam> params;
-  int64_t numel = 0;        ///< with alignment and padding: the sum of the buckets
+  int64_t numel = 0;  ///< with alignment and padding: the sum of the buckets
   std::vector<Bucket> buckets;
 };
 
@@ -62,11 +62,12 @@ struct GradientSlot {
 struct ModelLayout {
   int ranks = 1;
   std::vector<SegmentSpec> segments;
-  std::vector<ParamUnit> units;                  ///< in model order
-  std::vector<std::vector<ParamRef>> params;     ///< a segment: its params in SegmentSpec order; a tied head: the token table last
-  std::vector<std::vector<int>> units_of;        ///< a segment: the units it reads, ascending
+  std::vector<ParamUnit> units;  ///< in model order
+  std::vector<std::vector<ParamRef>>
+      params;  ///< a segment: its params in SegmentSpec order; a tied head: the token table last
+  std::vector<std::vector<int>> units_of;  ///< a segment: the units it reads, ascending
   std::vector<GradientSlot> slots;
-  std::vector<std::vector<int>> slots_of;        ///< a segment: the slots it writes, one for each of units_of, in that order
+  std::vector<std::vector<int>> slots_of;  ///< a segment: the slots it writes, one for each of units_of, in that order
 
   int64_t ShardNumel(int unit) const { return units[unit].numel / ranks; }
   /// The ranges of `unit` that `rank` owns, one a bucket.

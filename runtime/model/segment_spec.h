@@ -49,7 +49,8 @@ struct ProductSpec {
   bool adds = false;
 };
 
-/// Causal attention, of which the forward has two products and the backward five, one of them the scores computed again.
+/// Causal attention, of which the forward has two products and the backward five, one of them the scores computed
+/// again.
 struct AttentionWork {
   int64_t tokens = 0, head_size = 0;
   double product_flops = 0;  ///< of one product, over the half of the scores that is read; 0: the segment has none
@@ -65,7 +66,7 @@ struct SegmentSpec {
   int64_t layer = -1;  ///< of attention and mlp
   std::string name;    ///< "embedding", "layer3.attention", "layer3.mlp", "head"
   std::vector<ParamSpec> params;
-  bool tied = false;   ///< head: its matrix is the embedding's token table
+  bool tied = false;             ///< head: its matrix is the embedding's token table
   bool reset_attention = false;  ///< attention: stays within documents; its passes read SegmentIo::first_key
 
   std::vector<TensorSpec> output;   ///< y [N, D] of the compute dtype; the head: none
@@ -73,20 +74,21 @@ struct SegmentSpec {
   std::vector<TensorSpec> carried;  ///< written by backward_input, read by backward_weight
   int64_t forward_scratch = 0, backward_input_scratch = 0, backward_weight_scratch = 0;  ///< bytes
   int64_t gpu_recompute_scratch = 0;  ///< bytes; only a GPU's Recompute is given scratch
-  int64_t gpu_workspace = 0;  ///< bytes of KernelContext::workspace that its passes need on a GPU
-  int64_t gpu_tables = 0;     ///< bytes that it keeps on a GPU and shares with all segments that have such
+  int64_t gpu_workspace = 0;          ///< bytes of KernelContext::workspace that its passes need on a GPU
+  int64_t gpu_tables = 0;             ///< bytes that it keeps on a GPU and shares with all segments that have such
   double forward_flops = 0, backward_input_flops = 0, backward_weight_flops = 0;
-  double recompute_flops = 0;  ///< of the forward without its last projection
+  double recompute_flops = 0;         ///< of the forward without its last projection
   std::vector<ProductSpec> products;  ///< of all passes; the FLOPs above count them, and attention's
   AttentionWork attention;
 };
 
-/// Bytes of `tensors` laid one after another, each (and the end) aligned to 64 bytes; offsets, when given, receives each one's start.
+/// Bytes of `tensors` laid one after another, each (and the end) aligned to 64 bytes; offsets, when given, receives
+/// each one's start.
 int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* offsets = nullptr);
 
 /// The segments of a model in order: embedding, (attention, mlp) x layers, head. `compute` is the dtype of activations:
-/// f32, bf16, f16, or f64 for tests. Describes the CPU backend. reset_attention: data.reset_attention. The work stated is
-/// then that of samples of one document; with more of them it is less.
+/// f32, bf16, f16, or f64 for tests. Describes the CPU backend. reset_attention: data.reset_attention. The work stated
+/// is then that of samples of one document; with more of them it is less.
 ///
 /// saved, carried and scratch, with N = samples * tokens, statistics in f32 (f64 when compute is f64):
 ///   embedding  saved: -                    carried: -   backward_weight scratch: dropped dy [N, D] when dropout > 0
@@ -104,11 +106,12 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 ///              forward scratch: logits [min(N, kHeadRows), Vp] f32 (f64), losses [N] f32 (f64)
 /// Every scratch tensor is aligned to 64 bytes, in the order named. Other Recomputes are given no scratch.
 ///
-/// Parameters, in this order. A norm has a bias when it is a LayerNorm, whatever model.bias says (the kernel reads one);
-/// a linear layer has one when model.bias (qkv: model.qkv_bias). Matrices: normal(0, 0.02), proj and down
+/// Parameters, in this order. A norm has a bias when it is a LayerNorm, whatever model.bias says (the kernel reads
+/// one); a linear layer has one when model.bias (qkv: model.qkv_bias). Matrices: normal(0, 0.02), proj and down
 /// normal(0, 0.02 / sqrt(2 layers)) as in GPT-2; norm weights: ones; biases: zeros.
 ///   embedding  embedding.tokens.weight [Vp, D], embedding.positions.weight [max_positions, D] (learned positions)
-///   attention  layers.L.attention. norm.weight, norm.bias, qkv.weight [(H + 2 KV) hd, D] (rows: queries, keys, values),
+///   attention  layers.L.attention. norm.weight, norm.bias, qkv.weight [(H + 2 KV) hd, D] (rows: queries, keys,
+///   values),
 ///              qkv.bias, proj.weight [D, H hd], proj.bias
 ///   mlp        layers.L.mlp. norm.weight, norm.bias, up.weight [F, D] (SwiGLU: gate_up.weight [2F, D], gate first),
 ///              up.bias (gate_up.bias), down.weight [D, F], down.bias

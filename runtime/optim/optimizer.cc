@@ -47,15 +47,21 @@ void Optimizer::BeginStep(const Rates& rates, int64_t steps_done) {
                          static_cast<float>(decay),
                          config_.nesterov,
                          steps_done == 0};
-    lion_[i] = LionScalars{
-        kGradientScale,      static_cast<float>(rates.lr), static_cast<float>(beta1),
-        static_cast<float>(1 - beta1),           static_cast<float>(beta2),    static_cast<float>(1 - beta2),
-        static_cast<float>(1 - rates.lr * decay)};
-    adagrad_[i] = AdagradScalars{kGradientScale, static_cast<float>(rates.lr),
-                                 static_cast<float>(config_.eps), static_cast<float>(decay)};
-    rmsprop_[i] = RmsPropScalars{kGradientScale, static_cast<float>(rates.lr),
-                                 static_cast<float>(config_.alpha),  static_cast<float>(1 - config_.alpha),
-                                 static_cast<float>(config_.eps),    static_cast<float>(config_.momentum),
+    lion_[i] = LionScalars{kGradientScale,
+                           static_cast<float>(rates.lr),
+                           static_cast<float>(beta1),
+                           static_cast<float>(1 - beta1),
+                           static_cast<float>(beta2),
+                           static_cast<float>(1 - beta2),
+                           static_cast<float>(1 - rates.lr * decay)};
+    adagrad_[i] = AdagradScalars{kGradientScale, static_cast<float>(rates.lr), static_cast<float>(config_.eps),
+                                 static_cast<float>(decay)};
+    rmsprop_[i] = RmsPropScalars{kGradientScale,
+                                 static_cast<float>(rates.lr),
+                                 static_cast<float>(config_.alpha),
+                                 static_cast<float>(1 - config_.alpha),
+                                 static_cast<float>(config_.eps),
+                                 static_cast<float>(config_.momentum),
                                  static_cast<float>(decay)};
   }
 }
@@ -75,7 +81,8 @@ void Optimizer::StepRun(const KernelContext& context, const StepControl& control
   switch (config_.kind) {
     case OptimizerKind::adam:
     case OptimizerKind::adamw:
-      return AdamStep(context, adam_[run.decay], gradient, master, part(state.moment1), part(state.moment2), working, control);
+      return AdamStep(context, adam_[run.decay], gradient, master, part(state.moment1), part(state.moment2), working,
+                      control);
     case OptimizerKind::sgd:
       return SgdStep(context, sgd_[run.decay], gradient, master, part(state.moment1), working, control);
     case OptimizerKind::lion:

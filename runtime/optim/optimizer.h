@@ -24,8 +24,8 @@ class Optimizer {
   /// Computes the scalars of the step after `steps_done` optimizer steps. Not while a StepUnit runs.
   void BeginStep(const Rates& rates, int64_t steps_done);
 
-  /// Steps `unit`: all of it (ZeRO-0), or the shard of this rank. `control`: what gradients are multiplied by (clipping,
-  /// and the inverse of the loss scale; 1 when absent), and whether the step is skipped.
+  /// Steps `unit`: all of it (ZeRO-0), or the shard of this rank. `control`: what gradients are multiplied by
+  /// (clipping, and the inverse of the loss scale; 1 when absent), and whether the step is skipped.
   void StepUnit(const KernelContext& context, const StepControl& control, int unit, bool whole,
                 const UnitState& state) const;
 

@@ -154,8 +154,7 @@ class ShapeChecker {
         need(Operand::scratch, Access::write, spec.backward_weight_scratch);
         break;
       case ActionKind::recompute:
-        if (plan_.options.device == DeviceKind::cuda)
-          need(Operand::scratch, Access::write, spec.gpu_recompute_scratch);
+        if (plan_.options.device == DeviceKind::cuda) need(Operand::scratch, Access::write, spec.gpu_recompute_scratch);
         break;
       default:
         break;

@@ -181,7 +181,7 @@ struct PlanOptions {
   /// gradient buffer of a unit; stage 1 then keeps a gradient shard only, as stage 2 does.
   bool exact_sharding = false;
   bool deterministic = true;  ///< false: attention's backward may take another kernel, which the price knows
-  int moments = 2;  ///< fp32 states of the optimizer: Adam 2, Lion and Adagrad 1, SGD 0 or 1, RMSprop 1 or 2
+  int moments = 2;            ///< fp32 states of the optimizer: Adam 2, Lion and Adagrad 1, SGD 0 or 1, RMSprop 1 or 2
   int64_t prefetch_bucket_size = 50'000'000, max_live_parameters = 1'000'000'000, max_reuse_distance = 1'000'000'000;
   bool training = true;   ///< false: forward only, for validation and generation
   bool snapshot = false;  ///< checkpoints are written from a copy of this rank's shards in host memory

@@ -26,17 +26,18 @@ struct StepContext {
 
 /// The tensors of one pass. Those that SegmentSpec does not list for the segment are empty.
 struct SegmentIo {
-  Tensor tokens;    ///< embedding: [B, T] i32
-  Tensor targets;   ///< head: [B, T] i32; negative: ignored
-  Tensor first_key; ///< attention within documents: [B, T] i32 (kernels/attention.h)
-  Tensor x, y;      ///< [B, T, D] of the compute dtype
-  Tensor dy, dx;    ///< gradients of y and x
-  std::vector<Tensor> params;   ///< SegmentSpec order, then the token table of a tied head; compute dtype
-  std::vector<Tensor> grads;    ///< like params; fp32 (f64 when compute is f64)
-  bool accumulate = false;      ///< backward_weight adds to grads
+  Tensor tokens;                       ///< embedding: [B, T] i32
+  Tensor targets;                      ///< head: [B, T] i32; negative: ignored
+  Tensor first_key;                    ///< attention within documents: [B, T] i32 (kernels/attention.h)
+  Tensor x, y;                         ///< [B, T, D] of the compute dtype
+  Tensor dy, dx;                       ///< gradients of y and x
+  std::vector<Tensor> params;          ///< SegmentSpec order, then the token table of a tied head; compute dtype
+  std::vector<Tensor> grads;           ///< like params; fp32 (f64 when compute is f64)
+  bool accumulate = false;             ///< backward_weight adds to grads
   std::vector<Tensor> saved, carried;  ///< SegmentSpec order
-  Tensor scratch;               ///< at least the bytes that SegmentSpec states for the pass, u8
-  double* loss_sum = nullptr;   ///< head, on the device of the tensors: Forward sets it to the sum of the losses, in fp64
+  Tensor scratch;                      ///< at least the bytes that SegmentSpec states for the pass, u8
+  /// Head, on the device of the tensors: Forward sets it to the sum of the losses, in fp64.
+  double* loss_sum = nullptr;
 };
 
 /// Every pass throws RuntimeError naming segment, pass and tensor when a tensor it needs is absent or has another dtype

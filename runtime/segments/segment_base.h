@@ -13,7 +13,6 @@
 
 namespace ds {
 
-
 /// Where in a segment a dropout stands.
 enum class DropoutPlace { embedding = 1, attention_probabilities = 2, attention_residual = 3, mlp_residual = 4 };
 

@@ -11,8 +11,8 @@ namespace ds {
 class Memory {
  public:
   Memory() = default;
-  /// Of the host; of `gpu`, which outlives the block, where it is not null. Throws RuntimeError with the size when there
-  /// is not that much.
+  /// Of the host; of `gpu`, which outlives the block, where it is not null. Throws RuntimeError with the size when
+  /// there is not that much.
   Memory(int64_t bytes, Gpu* gpu);
   ~Memory();
   Memory(Memory&& other) noexcept;

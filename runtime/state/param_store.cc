@@ -12,7 +12,7 @@ namespace ds {
 namespace {
 
 constexpr int64_t kBufferAlignment = 64;  // bytes
-constexpr int64_t kChunk = 1 << 20;       // elements that pass through fp32 on their way into a 16-bit copy, or to a GPU
+constexpr int64_t kChunk = 1 << 20;  // elements that pass through fp32 on their way into a 16-bit copy, or to a GPU
 constexpr int kTiers = 3;
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }

@@ -22,7 +22,8 @@ struct StateRun {
   Tensor data;        ///< f32, one-dimensional; on the device of its tier
 };
 
-/// Fills `out` (f32, of the host) with elements [begin, begin + out.numel()) of a parameter's master, moment1 or moment2.
+/// Fills `out` (f32, of the host) with elements [begin, begin + out.numel()) of a parameter's master, moment1 or
+/// moment2.
 using StateSource = std::function<void(const ParamSpec& param, StateKind state, int64_t begin, Tensor out)>;
 
 /// Weights at the start: a normal distribution by the parameter's name, ones or zeros; moments are zero.
@@ -30,8 +31,8 @@ StateSource InitialState(uint64_t seed, const KernelContext& context = {});
 
 class ParamStore {
  public:
-  /// Allocates the resident buffers of `plan`, those of the device tier on `gpu` (null: on the host). `layout` and `gpu`
-  /// outlive the store.
+  /// Allocates the resident buffers of `plan`, those of the device tier on `gpu` (null: on the host). `layout` and
+  /// `gpu` outlive the store.
   ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu = nullptr);
 
   /// The memory of a resident buffer of this plan or of another plan of the same rank, stage and layout. Throws

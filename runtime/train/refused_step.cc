@@ -4,9 +4,9 @@
 // A refused step changed nothing that lasts, so it can be run again: same samples, dropout and order of collectives,
 // hence the same bits, this time watched.
 
-#include "runtime/state/finite_check.h"
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"
+#include "runtime/state/finite_check.h"
 #include "runtime/train/trainer.h"
 
 namespace ds {

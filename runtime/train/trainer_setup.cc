@@ -48,12 +48,13 @@ void Trainer::CheckSameData() {
 void Trainer::MakePlans() {
   layout_ = LayoutOf(spec_, environment_.size);
   Gpu* const gpu = environment_.gpu;
-  PlanOptions options = PlanOptionsOf(spec_, environment_.rank, environment_.size,
-                                      gpu ? gpu->device().kind : DeviceKind::cpu);
+  PlanOptions options =
+      PlanOptionsOf(spec_, environment_.rank, environment_.size, gpu ? gpu->device().kind : DeviceKind::cpu);
   const Machine machine = UseMachine();
   plan_ = BuildPlan(layout_, options, machine);
   // The plan counts what the libraries have taken by now too.
-  CheckFits(spec_, layout_, plan_, gpu ? gpu->Memory().total - environment_.gpu_idle_bytes : AvailableMemory(), machine);
+  CheckFits(spec_, layout_, plan_, gpu ? gpu->Memory().total - environment_.gpu_idle_bytes : AvailableMemory(),
+            machine);
   options.training = false;
   forward_plan_ = BuildPlan(layout_, options, machine);
 }

@@ -42,8 +42,8 @@ ds::TrainResult TrainRank(const ds::WorkerAssignment& assignment, ds::Reporter& 
                                                  ", for which the kernels were built: build with another "
                                                  "-DDEEPSHARD_CPU_ARCH, or use another node");
   }
-  ds::JobSpec spec = ds::ParseJobSpec(assignment.spec, assignment.run_directory + "/job.yaml",
-                                      assignment.run_directory, {}, assignment.size);
+  ds::JobSpec spec = ds::ParseJobSpec(assignment.spec, assignment.run_directory + "/job.yaml", assignment.run_directory,
+                                      {}, assignment.size);
   ds::TrainEnvironment environment;
   environment.rank = assignment.rank;
   environment.size = assignment.size;

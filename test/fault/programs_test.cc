@@ -31,7 +31,8 @@ TEST_CASE("Arguments and exported variables arrive byte for byte") {
     LaunchedJob job(setting);
     REQUIRE(job.Wait() == 0);
     CHECK(job.Log(0).find("\nDOTTED.NAME=" + awkward + "\n") != std::string::npos);
-    CHECK(job.Log(0).find("GRPC_ENABLE_FORK_SUPPORT") == std::string::npos);  // what our programs set for themselves stays with them
+    CHECK(job.Log(0).find("GRPC_ENABLE_FORK_SUPPORT") ==
+          std::string::npos);  // what our programs set for themselves stays with them
     CHECK(job.Log(0).find("\nHERE=" + awkward + "\n") != std::string::npos);
     CHECK(job.NothingLeft());
   }

@@ -53,7 +53,8 @@ void CheckField(std::string_view text) {
   } catch (const UsageError&) {
     reads = false;
   }
-  const bool found = fuzz::Guarded(text.size(), {50, 64 << 10}, {"f:"}, [&] { field = FindJsonString(text, "text", "f"); });
+  const bool found =
+      fuzz::Guarded(text.size(), {50, 64 << 10}, {"f:"}, [&] { field = FindJsonString(text, "text", "f"); });
   fuzz::Check(reads || !found, "FindJsonString takes what ParseJson refuses", text);
   if (!reads || !duplicates.empty()) return;
   fuzz::Check(found, "FindJsonString refuses what ParseJson takes", text);

@@ -28,7 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = fuzz::View(data, size);
   Try(bytes);
   if (size < 34) return 0;
-  // The same with counts that fit the size: as many sequences of 12 bytes as there is room for, boundaries for the rest.
+  // The same with counts that fit the size: as many sequences of 12 bytes as there is room for, boundaries for the
+  // rest.
   std::string fitting(bytes.substr(0, size - (size - 34) % 4));
   const uint64_t room = fitting.size() - 34, sequences = (room / 20) & ~uint64_t{1};
   const uint64_t boundaries = (room - sequences * 12) / 8;

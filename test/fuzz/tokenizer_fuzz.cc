@@ -21,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       decoded += tokenizer->Decode(token);
     }
   });
-  if (encoded && tokenizer->lossless()) fuzz::Check(decoded == parts[1], "a lossless tokenizer lost something", decoded);
+  if (encoded && tokenizer->lossless())
+    fuzz::Check(decoded == parts[1], "a lossless tokenizer lost something", decoded);
   return 0;
 }

@@ -40,9 +40,9 @@ struct RunOptions {
   std::string directory = {};  ///< of the run; empty: one of its own
   int64_t stop_after = -1;     ///< the last rank is asked to stop after this step
   Decorate decorate = {};
-  std::function<std::unique_ptr<Gpu>(int rank)> gpu = {};  ///< empty: ranks compute on the CPU
+  std::function<std::unique_ptr<Gpu>(int rank)> gpu = {};               ///< empty: ranks compute on the CPU
   std::function<CommunicatorFactory(int rank)> gpu_communicators = {};  ///< empty: those of threads
-  int64_t gpu_idle_bytes = 0;  ///< of each GPU's memory, in use before the job
+  int64_t gpu_idle_bytes = 0;                                           ///< of each GPU's memory, in use before the job
   std::optional<MachineFile> machine = {};
   OnStep on_step = {};
   OnState on_state = {};

@@ -51,7 +51,8 @@ TEST_CASE("WarmupLR goes up to the optimizer's rate unless told otherwise") {
 }
 
 TEST_CASE("no steps of warm-up, or one, are two, as in DeepSpeed") {
-  for (SchedulerKind kind : {SchedulerKind::warmup_lr, SchedulerKind::warmup_decay_lr, SchedulerKind::warmup_cosine_lr}) {
+  for (SchedulerKind kind :
+       {SchedulerKind::warmup_lr, SchedulerKind::warmup_decay_lr, SchedulerKind::warmup_cosine_lr}) {
     const auto with = [&](double warmup) {
       return Schedule(SchedulerConfig{kind, {{"warmup_num_steps", warmup}, {"total_num_steps", 9.0}}}, Adam());
     };

@@ -157,7 +157,7 @@ ModelConfig SmallModel(const std::string& name, double dropout) {
 Harness::Harness(const ModelConfig& m, SegmentKind kind, DType compute, MicroBatchShape shape, DType grain,
                  bool reset_attention)
     : model(m),
-      options{m, compute, shape},
+      options{m, compute, shape, {}, nullptr},
       spec(FindSpec(m, kind, compute, shape, reset_attention)),
       segment(MakeSegment(spec, options)),
       tokens(DType::i32, {shape.samples, shape.tokens}),
