@@ -140,10 +140,18 @@ constexpr const char* kRunMachine = "machine.yaml";  // in a run directory
 void ChooseMachine(Job& job) {
   std::optional<MachineFile> before;
   fs::path of_run;
+  std::string unreadable;
   if (!job.parent.empty()) {
     of_run = fs::path(job.resume).parent_path().parent_path() / kRunMachine;
     std::error_code ignored;
-    if (fs::exists(of_run, ignored)) before = ReadMachineFile(of_run);
+    try {
+      if (fs::exists(fs::symlink_status(of_run, ignored))) before = ReadMachineFile(of_run);
+    } catch (const UsageError& error) {
+      unreadable = error.what();
+      if (job.options.machine.empty())
+        throw UsageError(unreadable + "\nThe run that is resumed was begun with this machine file: give another with " +
+                         "--machine FILE, or remove it to go on without one");
+    }
   }
   if (job.options.machine.empty()) {
     job.machine = before;
@@ -153,7 +161,10 @@ void ChooseMachine(Job& job) {
   job.machine = ReadMachineFile(job.options.machine);
   job.machine_from = job.options.machine;
   if (!job.resume.empty() && !(before == job.machine))
-    job.machine_changed = "the run that is resumed had " + (before ? "another machine file" : std::string("none")) +
+    job.machine_changed = "the run that is resumed had " +
+                          (before                ? std::string("another machine file")
+                           : !unreadable.empty() ? "one that cannot be read (" + unreadable + ")"
+                                                 : std::string("none")) +
                           ": products may take other algorithms, and bits may differ from here on";
 }
 

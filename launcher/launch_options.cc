@@ -127,6 +127,8 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
     std::printf("ds-launch %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
     return {};
   }
+  if (app.count("--machine") > 0 && options.machine.empty())
+    throw UsageError("--machine: an empty name; write a machine file's path, or leave the option out");
   for (const std::string& text : overrides) options.overrides.push_back(ParseOverride(text));
   if (!num_nodes.empty()) options.filter.num_nodes = ParseCount(num_nodes, "--num-nodes");
   if (!num_gpus.empty()) options.filter.num_gpus = ParseCount(num_gpus, "--num-gpus");

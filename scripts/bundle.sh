@@ -10,21 +10,22 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build=build output=deepshard.tgz tests=0
+build=build output= tests=0
 while (($#)); do
   case "$1" in
     -h|--help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' scripts/bundle.sh; exit 0 ;;
-    --build) build=${2:?--build needs a folder}; shift 2 ;;
+    --build) [[ -n ${2:-} ]] || { echo "error: --build needs a folder" >&2; exit 2; }; build=$2; shift 2 ;;
     --tests) tests=1; shift ;;
     -*) echo "error: unknown option '$1'; scripts/bundle.sh --help says more" >&2; exit 2 ;;
-    *) output=$1; shift ;;
+    *) [[ -z $output ]] || { echo "error: two outputs, '$output' and '$1': name one" >&2; exit 2; }; output=$1; shift ;;
   esac
 done
+output=${output:-deepshard.tgz}
 [[ -x $build/bin/ds-launch ]] || {
   echo "error: $build/bin/ds-launch is missing; build it: cmake --preset release && cmake --build build" >&2; exit 2; }
 
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+trap 'rm -rf "$folder" "$output.partial"' EXIT
 root=$folder/deepshard
 mkdir -p "$root/bin" "$root/lib"
 for program in "$build"/bin/ds-* "$build"/bin/libds_*.so; do [[ -f $program ]] && cp "$program" "$root/bin/"; done
@@ -41,6 +42,7 @@ missing=$(ldd "$root"/bin/* 2> /dev/null | awk '/not found/ { print $1 }' | sort
 [[ -z $missing ]] || { echo "error: not found on this machine:" $missing >&2; exit 1; }
 ldd "$root"/bin/* 2> /dev/null | awk '/=> \// { print $3 }' | sort -u | grep -Ev "$of_the_node" |
   while read -r library; do cp -L "$library" "$root/lib/"; done
-tar -C "$folder" -czf "$output" deepshard
+tar -C "$folder" -czf "$output.partial" deepshard || { echo "error: cannot write $output" >&2; exit 1; }
+mv "$output.partial" "$output"
 glibc=$(ldd --version | sed -n '1s/.* //p')
 echo "$output: $(ls "$root/bin" | wc -l) programs, $(ls "$root/lib" | wc -l) libraries, $(du -h "$output" | cut -f1); needs glibc $glibc or newer"

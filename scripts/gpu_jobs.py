@@ -19,6 +19,7 @@
 Needs a build or a bundle and nothing else. Exit code: 0 all passed, 1 otherwise.
 """
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -55,6 +56,17 @@ class Failed(Exception):
     pass
 
 
+RUNNING = []  # every ds-launch that was started
+
+
+def end_running():
+    """No job outlives the script: a killed ds-launch takes its agents and workers with it within 2 s."""
+    for process in RUNNING:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
 class Job:
     """One job file in a folder of its own, and the runs of it."""
 
@@ -73,6 +85,7 @@ class Job:
                    "--output", str(self.folder / "runs"), *flags]
         self.log = open(self.folder / "log", "w+")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, text=True)
+        RUNNING.append(self.process)
 
     def wait(self, seconds=540):
         try:
@@ -294,6 +307,11 @@ def main():
     if not options.bin:
         parser.error("no ds-launch in bin/ or build/bin; give --bin")
     options.bin = options.bin.resolve()
+    if not (options.bin / "ds-launch").exists():
+        parser.error(f"--bin {options.bin}: no ds-launch there")
+    if options.keep and (options.keep.exists() and not (options.keep.is_dir() and not any(options.keep.iterdir()))):
+        parser.error(f"--keep {options.keep}: not an empty folder")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         options.gpus = len(gpu_memory()) if options.device == "gpu" else 2
     except (FileNotFoundError, subprocess.CalledProcessError):
@@ -302,9 +320,10 @@ def main():
     needs_gpu, needs_two = {"cpu", "memory"}, {"stages"}
     failed = False
     print(f"{options.gpus} GPUs" if options.device == "gpu" else "CPU workers", flush=True)
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary, contextlib.ExitStack() as cleanup:
         folder = options.keep or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
+        cleanup.callback(end_running)  # before the folder goes
         for name, check in CHECKS.items():
             if options.checks and name not in options.checks:
                 continue
@@ -321,4 +340,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        end_running()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <tuple>
 
 #include "kernels/matmul.h"
 #include "kernels/workspace.h"
@@ -42,11 +43,19 @@ class KernelBench {
   void Run() {
     const std::vector<RowKernel> rows = RowKernelsOf(work_, device_.device().kind);
     remaining_ = static_cast<int>(work_.products.size() + 3 * work_.attention.size() + rows.size());
+    const MachineFile old = file_;
     file_.matmul.clear(), file_.matmul_choices.clear(), file_.attention.clear();
     file_.matmul_library_version = OnGpu() ? MatMulLibraryVersion() : 0;
     for (const BenchProduct& product : work_.products) Try("matmul " + product.what, [&] { Product(product); });
     for (const BenchAttention& attention : work_.attention) Try("attention", [&] { Attention(attention); });
     for (const RowKernel& kernel : rows) Try(kernel.what, [&] { Rows(kernel); });
+    if (left_out_ > 0) {
+      if (file_.matmul.empty() && file_.attention.empty() && failed_ == 0) {
+        file_ = old;
+        throw RuntimeError("nothing was measured; the table says why");
+      }
+      KeepOld(old);
+    }
     if (file_.matmul_choices.empty()) file_.matmul_library_version = 0;
     if (failed_ > 0) throw RuntimeError("of the kernels " + std::to_string(failed_) + " failed; the table says why");
   }
@@ -62,6 +71,25 @@ class KernelBench {
     }
   }
 
+  /// What an earlier measurement of the file has and this one left out stays; choices only where the library is the
+  /// same.
+  void KeepOld(const MachineFile& old) {
+    const auto keep = [](const auto& from, auto& to, auto key) {
+      const size_t measured = to.size();
+      for (const auto& entry : from) {
+        const auto same = [&](const auto& other) { return key(other) == key(entry); };
+        if (std::none_of(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(measured), same)) to.push_back(entry);
+      }
+    };
+    keep(old.matmul, file_.matmul,
+         [](const MatMulRate& r) { return std::tuple(r.dtype, r.m, r.n, r.k, r.transpose_a, r.transpose_b); });
+    keep(old.attention, file_.attention, [](const AttentionRate& r) {
+      return std::tuple(r.dtype, r.tokens, r.head_size, r.backward, r.deterministic);
+    });
+    if (old.matmul_library_version == file_.matmul_library_version)
+      keep(old.matmul_choices, file_.matmul_choices, [](const MatMulChoice& c) { return c.key; });
+  }
+
   bool OnGpu() const { return device_.device().kind == DeviceKind::cuda; }
 
   /// Whether there is time for work of so many operations or bytes, and memory; says so where there is not.
@@ -75,6 +103,7 @@ class KernelBench {
       line.note = "left out: wants " + FormatBytes(bytes) + " of memory, " + FormatBytes(free) + " are free";
     else
       return true;
+    ++left_out_;
     table_.Add(line);
     return false;
   }
@@ -196,7 +225,7 @@ class KernelBench {
   const Budget& budget_;
   BenchTable& table_;
   MachineFile& file_;
-  int remaining_ = 0, failed_ = 0;
+  int remaining_ = 0, failed_ = 0, left_out_ = 0;
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ namespace ds {
 namespace {
 
 constexpr int64_t kMany = int64_t{1} << 53;
+constexpr int64_t kMostBytes = int64_t{1} << 50;  // sums of a few stay far below what 64 bits hold
+constexpr double kLeastSeconds = 1e-12, kMostSeconds = 3600;
 constexpr size_t kMostText = 4 << 20;  // it travels to every worker in one message
 
 /// The fields of one map. Every message names the place and the key's whole path.
@@ -65,7 +67,24 @@ class Fields {
   int64_t Count(const std::string& key, int64_t low = 1) const {
     return As(key, [low](const Value& v) { return ReadInteger(v, low, kMany); });
   }
-  double Rate(const std::string& key) const { return As(key, ReadPositive); }
+  /// Of bytes or FLOPs a second: nothing does less than one, and sums of what passes here stay finite.
+  double Rate(const std::string& key) const {
+    return As(key, [](const Value& v) { return ReadNumber(v, 1, 1e24); });
+  }
+  double Seconds(const std::string& key) const {
+    return As(key, [](const Value& v) {
+      if (const double seconds = ReadPositive(v); seconds < kLeastSeconds)
+        throw ValueError(v, "too small; write " + JsonNumber(kLeastSeconds) + " or more");
+      return ReadNumber(v, 0, kMostSeconds);
+    });
+  }
+  int64_t Bytes(const std::string& key) const {
+    return As(key, [](const Value& v) {
+      const int64_t bytes = AsBytes(v);
+      if (bytes > kMostBytes) throw ValueError(v, "too large; write 1PiB or less");
+      return bytes;
+    });
+  }
   bool Flag(const std::string& key) const { return As(key, AsBool); }
   template <typename E>
   E Name(const std::string& key, const Names<E>& names) const {
@@ -93,7 +112,7 @@ MachineDevice ReadDevice(const Value& value) {
   device.name = f.Text("name");
   if (device.name.empty()) f.Fail("name", "empty; write the device's name");
   device.count = f.Count("count");
-  if (f.Has("memory_bytes")) device.memory_bytes = f.As("memory_bytes", AsBytes);
+  if (f.Has("memory_bytes")) device.memory_bytes = f.Bytes("memory_bytes");
   const bool cpu = device.kind == DeviceKind::cpu;
   for (const char* key : {"compute_capability", "driver", "cuda"})
     if (cpu && f.Has(key)) f.Fail(key, "a CPU has none; remove it");
@@ -108,9 +127,9 @@ MachineDevice ReadDevice(const Value& value) {
 LibraryMemory ReadLibraries(const Value& value) {
   const Fields f(value, "libraries", {"library_bytes", "first_communicator_bytes", "communicator_bytes"});
   LibraryMemory memory;
-  if (f.Has("library_bytes")) memory.library_bytes = f.As("library_bytes", AsBytes);
-  if (f.Has("first_communicator_bytes")) memory.first_communicator_bytes = f.As("first_communicator_bytes", AsBytes);
-  if (f.Has("communicator_bytes")) memory.communicator_bytes = f.As("communicator_bytes", AsBytes);
+  if (f.Has("library_bytes")) memory.library_bytes = f.Bytes("library_bytes");
+  if (f.Has("first_communicator_bytes")) memory.first_communicator_bytes = f.Bytes("first_communicator_bytes");
+  if (f.Has("communicator_bytes")) memory.communicator_bytes = f.Bytes("communicator_bytes");
   return memory;
 }
 
@@ -142,7 +161,7 @@ AttentionRate ReadAttentionRate(const Value& value, const std::string& path) {
 
 LinkRate ReadRate(const Fields& f) {
   LinkRate rate;
-  rate.latency_seconds = f.As("latency_seconds", [](const Value& v) { return ReadNumber(v, 0, 1e9); });
+  rate.latency_seconds = f.As("latency_seconds", [](const Value& v) { return ReadNumber(v, 0, kMostSeconds); });
   rate.bytes_per_second = f.Rate("bytes_per_second");
   return rate;
 }
@@ -155,7 +174,7 @@ CollectiveRate ReadCollective(const Value& value, const std::string& path) {
   out.rate = ReadRate(f);
   f.List("points", [&](const Value& point, const std::string& at) {
     const Fields p(point, at, {"bytes", "seconds"});
-    out.points.emplace_back(p.Count("bytes"), p.Rate("seconds"));
+    out.points.emplace_back(p.Count("bytes"), p.Seconds("seconds"));
   });
   return out;
 }
@@ -206,7 +225,7 @@ MatMulChoice ReadChoice(const Value& value, const std::string& path) {
   if (words.size() != choice.algorithm.words.size())
     f.Fail("algorithm", std::to_string(words.size()) + " words, and an algorithm has eight; measure the machine again");
   std::copy(words.begin(), words.end(), choice.algorithm.words.begin());
-  choice.seconds = f.Rate("seconds");
+  choice.seconds = f.Seconds("seconds");
   return choice;
 }
 
@@ -277,15 +296,24 @@ MachineFile ParseMachineFile(const std::string& text, const std::string& name) {
 }
 
 MachineFile ReadMachineFile(const std::filesystem::path& path) {
+  const auto too_large = [&](uintmax_t bytes) {
+    return UsageError(path.string() + ": " + std::to_string(bytes) + " bytes are no machine file; at most " +
+                      std::to_string(kMostText) + " are read");
+  };
+  std::error_code absent;
+  const std::filesystem::file_status status = std::filesystem::status(path, absent);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+      !std::filesystem::is_directory(status))  // of a folder ReadFile tells
+    throw UsageError(path.string() + ": not a regular file; ds-bench writes machine files");
+  if (std::filesystem::is_regular_file(status) && std::filesystem::file_size(path, absent) > kMostText && !absent)
+    throw too_large(std::filesystem::file_size(path, absent));
   std::string text;
   try {
     text = ReadFile(path);
   } catch (const SystemError& e) {
     throw UsageError(std::string(e.what()) + "; ds-bench writes machine files");
   }
-  if (text.size() > kMostText)
-    throw UsageError(path.string() + ": " + std::to_string(text.size()) + " bytes are no machine file; at most " +
-                     std::to_string(kMostText) + " are read");
+  if (text.size() > kMostText) throw too_large(text.size());
   return ParseMachineFile(text, path.string());
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains GPT-2 from one start on the same batches with PyTorch, in fp32 and bf16, and with ds-launch; compares losses.
 
-    scripts/bench/gpt2_losses.py --record test/data/gpt2_124m_losses.json     PyTorch's side, and the start, recorded
-    scripts/bench/gpt2_losses.py --against test/data/gpt2_124m_losses.json    ours against the record; no PyTorch needed
+    scripts/bench/gpt2_losses.py --record losses.json     PyTorch's side, and the start, recorded
+    scripts/bench/gpt2_losses.py --against losses.json    ours against the record; no PyTorch needed
     scripts/bench/gpt2_losses.py --device cpu --layers 2 --hidden 64 --heads 4 --vocabulary 257 --sequence 64 --steps 60
 
 The start is what a job with seed 1234 starts from: ds-launch writes it as the checkpoint of a step with learning rate
@@ -20,6 +20,7 @@ import hashlib
 import json
 import pathlib
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -169,6 +170,33 @@ def torch_losses(options, start, rates, mode):
     return losses
 
 
+def check(parser, options):
+    """What would only be found after minutes of training; returns the record of --against."""
+    if not (options.bin / "ds-launch").exists():
+        parser.error(f"--bin {options.bin}: no ds-launch there")
+    if options.record and options.against:
+        parser.error("--record runs PyTorch and --against needs none: give one of them")
+    if options.record and not options.record.resolve().parent.is_dir():
+        parser.error(f"--record {options.record}: its folder does not exist")
+    if not options.against:
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise SystemExit(f"error: {error}; run this with a python that has PyTorch, or compare --against a record")
+        return None
+    try:
+        record = json.loads(options.against.read_text())
+        missing = {"shape", "start", "rates", "fp32", "bf16", "autocast"} - record.keys()
+    except (OSError, ValueError, AttributeError) as error:
+        raise SystemExit(f"error: --against {options.against}: {error}; --record makes such a file")
+    if missing:
+        raise SystemExit(f"error: --against {options.against}: no {', '.join(sorted(missing))}; --record makes such a file")
+    shape = {n: getattr(options, n) for n in record["shape"]}
+    if record["shape"] != shape:
+        raise SystemExit(f"error: {options.against} was recorded for {record['shape']}, this is {shape}")
+    return record
+
+
 def distance(a, b):
     return sum(abs(x - y) for x, y in zip(a, b, strict=True)) / len(a)
 
@@ -189,6 +217,8 @@ def main():
     if not options.bin:
         parser.error("no ds-launch in bin/ or build/bin; give --bin")
     options.bin = options.bin.resolve()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # subprocess.run then ends what it runs
+    record = check(parser, options)
     shape = {n: getattr(options, n) for n in ("layers", "hidden", "heads", "vocabulary", "sequence", "batch", "steps")}
 
     with tempfile.TemporaryDirectory() as folder:
@@ -197,9 +227,6 @@ def main():
         bf16, rates = side.losses(True)
         fp32, _ = side.losses(False)
     if options.against:
-        record = json.loads(options.against.read_text())
-        if record["shape"] != shape:
-            raise SystemExit(f"error: {options.against} was recorded for {record['shape']}, this is {shape}")
         if record["start"] != checksum:
             raise SystemExit(f"error: {options.against} was recorded from another start (parameters, or their seed, changed)")
         if max(abs(a - b) for a, b in zip(record["rates"], rates, strict=True)) > 1e-12:

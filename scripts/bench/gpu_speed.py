@@ -15,6 +15,7 @@ import dataclasses
 import json
 import pathlib
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -124,6 +125,9 @@ def main():
     if not options.bin:
         parser.error("no ds-launch in bin/ or build/bin; give --bin")
     options.bin = options.bin.resolve()
+    if not (options.bin / "ds-launch").exists():
+        parser.error(f"--bin {options.bin}: no ds-launch there")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # subprocess.run then ends what it runs
     gpus = number_of_gpus()
     if gpus == 0:
         raise SystemExit("error: no GPU here")

@@ -16,16 +16,16 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Runs the job in `folder` to its end. Two workers.
-std::unique_ptr<LaunchedJob> Launch(const std::string& folder, std::vector<std::string> arguments) {
+std::unique_ptr<LaunchedJob> Launch(const std::string& folder, std::vector<std::string> arguments, int code = 0) {
   LaunchSetting setting;
   setting.arguments = {folder + "/job.yaml", "--output", folder + "/runs", "--num-gpus", "2"};
   setting.arguments.insert(setting.arguments.end(), arguments.begin(), arguments.end());
   setting.environment["DS_WORKER_PROGRAM"] = std::string(DS_BIN_DIR) + "/ds-worker";
   setting.shared_output = true;
   auto job = std::make_unique<LaunchedJob>(setting);
-  const int code = job->Wait(120);
+  const int ended = job->Wait(120);
   INFO(job->output());
-  REQUIRE(code == 0);
+  REQUIRE(ended == code);
   return job;
 }
 
@@ -70,6 +70,15 @@ TEST_CASE("a machine file prices, gives mfu, is kept, and goes on in a resume") 
   CHECK(told.find("had another machine file") != std::string::npos);
   CHECK(told.find("nothing of it is used") != std::string::npos);
   CHECK(PredictedMs(*other) == PredictedMs(*without));
+
+  // The run's own copy is damaged: a resume wants to be told what to take, and then takes it.
+  std::ofstream(with->run_directory() + "/machine.yaml") << "format: [\n";
+  const std::vector<std::string> resume = {"--resume", with->run_directory(), "--set", "training.steps=3"};
+  const auto refused = Launch(folder.path(), resume, 2);
+  CHECK(refused->output().find("give another with --machine FILE") != std::string::npos);
+  std::vector<std::string> named = resume;
+  named.insert(named.end(), {"--machine", folder.path() + "/machine.yaml"});
+  CHECK(Launch(folder.path(), named)->HasEvent("machine"));
 }
 
 }  // namespace

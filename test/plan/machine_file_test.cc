@@ -89,13 +89,17 @@ TEST_CASE("what a machine file must not have is named with line and column") {
       {"count: 8", "count: 0", "8\n  memory", "device.count: 0: too small"},
       {"count: 8", "count: 1.5", "8\n  memory", "device.count: 1.5"},
       {"count: 8", "count: [8]", "8\n  memory", "device.count: a list"},
-      {"bf16: 9.89e+14", "bf16: 0", "9.89e+14", "peak_flops.bf16: 0: not positive"},
+      {"bf16: 9.89e+14", "bf16: 0", "9.89e+14", "peak_flops.bf16: 0: too small; write 1 or more"},
+      {"bf16: 9.89e+14", "bf16: 1e25", "9.89e+14", "peak_flops.bf16: 1e25: too large"},
+      {"seconds: 3e-05", "seconds: 1e-13", "3e-05}", "links.collectives[0].points[1].seconds: 1e-13: too small"},
+      {"seconds: 3e-05", "seconds: 3601", "3e-05}", "links.collectives[0].points[1].seconds: 3601: too large"},
+      {"latency_seconds: 1e-05", "latency_seconds: 3601", "1e-05, bytes", "links.host_to_device.latency_seconds"},
       {"bf16: 9.89e+14", "bf16: nan", "9.89e+14", "peak_flops.bf16: nan"},
       {"bf16: 9.89e+14", "bf16: .inf", "9.89e+14", "peak_flops.bf16: .inf"},
       {"bf16: 9.89e+14", "bf16: 1e999", "9.89e+14", "peak_flops.bf16: 1e999"},
       {"bf16: 9.89e+14", "u8: 1e14", "bf16: 9.89e+14", "peak_flops.u8: unknown key"},
       {"flops_per_second: 6.5e+14", "flops_per_second: -6.5e+14", "6.5e+14}",
-       "matmul[0].flops_per_second: -6.5e+14: not positive"},
+       "matmul[0].flops_per_second: -6.5e+14: too small"},
       {"latency_seconds: 1e-05", "latency_seconds: -1e-05", "1e-05, bytes", "links.host_to_device.latency_seconds"},
       {"ranks: 8", "ranks: 1", "8\n      latency", "links.collectives[1].ranks: 1: too small; write 2"},
       {"seconds: 3e-05", "seconds: 0", "3e-05}", "links.collectives[0].points[1].seconds: 0: not positive"},
@@ -129,6 +133,28 @@ TEST_CASE("a format of the future is refused by its number, whatever else it has
   CHECK(Has(Refusal("format: 7\nnew_key: 1\n"), "format: 7 is newer"));
   CHECK(Refusal("just text").starts_with("m.yaml:1:1: "));
   CHECK(Refusal("").starts_with("m.yaml"));
+}
+
+TEST_CASE("bytes whose sums would overflow are refused") {
+  for (const char* key : {"library_bytes", "first_communicator_bytes", "communicator_bytes"}) {
+    CAPTURE(key);
+    std::string text = ToYaml(test::FullMachineFile());
+    const size_t at = text.find("  " + std::string(key) + ": ") + std::string(key).size() + 4;
+    text.replace(at, text.find('\n', at) - at, "9e18");
+    CHECK(Has(Refusal(text), "libraries." + std::string(key) + ": 9e18: too large; write 1PiB or less"));
+  }
+}
+
+TEST_CASE("what is no regular file is refused, and not read") {
+  const std::string refusal = [] {
+    try {
+      ReadMachineFile("/dev/zero");
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  }();
+  CHECK(refusal == "/dev/zero: not a regular file; ds-bench writes machine files");
 }
 
 TEST_CASE("what is of a GPU alone is refused of a CPU, and the reverse") {

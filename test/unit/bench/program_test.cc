@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -90,6 +91,31 @@ TEST_CASE("a part measured anew leaves the others as they are") {
   REQUIRE(after.disks.size() == 2);
   CHECK(after.disks[0] == file.disks[0]);
   CHECK(after.disks[1].path == fs::canonical(folder.path()));
+}
+
+TEST_CASE("kernels for which no time is left keep what the file has of them") {
+  const TempFolder folder;
+  REQUIRE(Bench(folder, "memory --device cpu --threads 1 --seconds 0.1 --output m.yaml").code == 0);
+  MachineFile file = ReadMachineFile(folder / "m.yaml");
+  file.matmul.push_back({DType::f32, 3, 5, 7, false, true, 12345});
+  file.attention.push_back({DType::f32, 3, 8, false, true, 54321});
+  const std::string text = ToYaml(file);
+  test::Overwrite(folder / "m.yaml", text);
+  const Ran none = Bench(folder, "kernels --device cpu --threads 1 --seconds 0.001 --output m.yaml");
+  INFO(none.output);
+  CHECK(none.code == 1);
+  CHECK(Contains(none.output, "nothing was measured"));
+  CHECK(ReadFile(folder / "m.yaml") == text);
+
+  // One core: a second is enough for the first product (3 GFLOP), and not for the head's (134 GFLOP).
+  const Ran some = Bench(folder, "kernels --device cpu --threads 1 --model llama-1b --seconds 1 --output m.yaml");
+  INFO(some.output);
+  REQUIRE(some.code == 0);
+  REQUIRE(Contains(some.output, "left out"));
+  const MachineFile after = ReadMachineFile(folder / "m.yaml");
+  CHECK(std::count(after.matmul.begin(), after.matmul.end(), file.matmul.back()) == 1);
+  CHECK(std::count(after.attention.begin(), after.attention.end(), file.attention.back()) == 1);
+  CHECK(after.matmul.size() > 1);
 }
 
 TEST_CASE("another machine's file, and what is no machine file, are replaced by force alone") {

@@ -99,6 +99,7 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"job.yaml", "--set", "data.validation=[t.txt, v.tok]"}, 2, "--set: data.validation: a list: "},
       {{"job.yaml", "--set", "data.train=m.idx"}, 2, "/m.idx does not exist; Megatron-LM's data are"},
       {{"job.yaml", "--dry-run", "--plan_for", "2x2", "--machine", "m"}, 2, "cannot read m"},
+      {{"job.yaml", "--machine", ""}, 2, "--machine: an empty name"},
       {{"job.yaml", "--machine", "bad.yaml"}, 2, "bad.yaml:2:1: hots: unknown key; the nearest is host"},
       {{"job.yaml", "--dry-run", "--plan-for", "2x2", "--machine", "gpu.yaml", "--set", "training.device=cpu"},
        2,
