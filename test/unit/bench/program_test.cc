@@ -37,6 +37,16 @@ Ran Bench(const TempFolder& folder, const std::string& arguments) {
   return ran;
 }
 
+/// Whether process `pid` is ds-bench and takes the signal itself: it blocks it, and reads it from a descriptor.
+bool Takes(pid_t pid, int signal) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  std::error_code gone;
+  if (fs::read_symlink(process + "/exe", gone).filename() != "ds-bench") return false;
+  const std::string status = ReadFile(process + "/status");
+  const size_t at = status.find("SigBlk:");
+  return at != std::string::npos && (std::stoull(status.substr(at + 7), nullptr, 16) >> (signal - 1) & 1) != 0;
+}
+
 /// A file of this machine, by measuring little of it.
 MachineFile ThisMachine(const TempFolder& folder, const std::string& name) {
   const Ran ran = Bench(folder, "memory --device cpu --seconds 0.1 --output " + name);
@@ -210,8 +220,14 @@ TEST_CASE("a signal ends ds-bench and its ranks at once, and the file that was t
     options.environment = InheritedEnvironment();
     options.working_directory = folder.path();
     const pid_t pid = Spawn(options);
-    std::this_thread::sleep_for(std::chrono::milliseconds(700));
-    const std::vector<ProcessId> processes = Descendants();
+    const size_t ranks = command == "collectives" ? 2 : 0;
+    std::vector<ProcessId> processes = Descendants();
+    for (int i = 0; i < 3000 && !(Takes(pid, signal) && processes.size() > ranks); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      processes = Descendants();
+    }
+    REQUIRE(Takes(pid, signal));
+    REQUIRE(processes.size() > ranks);  // ds-bench itself is one
     ::kill(pid, signal);
     int status = 0;
     CHECK(::waitpid(pid, &status, 0) == pid);
