@@ -45,7 +45,9 @@ if ((memcheck)) && ! command -v compute-sanitizer > /dev/null; then
 fi
 
 logs=$(mktemp -d)
+trap 'kill $(jobs -p) 2> /dev/null || true' EXIT  # an interrupt does not reach what runs in the background
 failed=0 passed=0
+processes=$(($(nproc) / 2 > 8 ? 8 : ($(nproc) / 2 > 0 ? $(nproc) / 2 : 1)))
 printf '%-34s %-9s %8s  %s\n' check result seconds summary
 check() {  # NAME COMMAND...
   local name=$1 begin=$SECONDS code=0 result=passed
@@ -59,14 +61,29 @@ check() {  # NAME COMMAND...
   printf '%-34s %-9s %8d  %s\n' "$name" "$result" $((SECONDS - begin)) "$(grep -v '^=*$' "$logs/$name.log" | tail -n 1 | cut -c1-80)"
 }
 
-# sanitize TOOL TEST FILTER [OPTION...]: FILTER names Catch's cases, all where it is empty; OPTIONs are the tool's.
+# sanitize TOOL TEST FILTER [OPTION...]: FILTER names Catch's cases, all where it is empty; OPTIONs are the tool's. The
+# cases are dealt out to several processes side by side: a tool spends its time in one thread of the host.
+deal() {
+  local tool=$1 test=$2 filter=$3 lists=$4 i codes=() code=0
+  shift 4
+  mkdir "$lists"
+  "$test" --list-test-names-only ${filter:+"$filter"} | awk -v n="$processes" -v to="$lists" '{ print > (to "/" NR % n) }' || true
+  for i in "$lists"/*; do
+    compute-sanitizer --tool "$tool" --error-exitcode 1 "$@" "$test" --input-file "$i" > "$i.log" 2>&1 & codes+=($!)
+  done
+  for i in "${codes[@]}"; do wait "$i" || code=$?; done
+  cat "$lists"/*.log
+  echo "$(grep -h ' SUMMARY' "$lists"/*.log | sort | uniq -c | sed 's/ \+/ /g; s/=//g' | paste -sd';') in ${#codes[@]} processes"
+  return $code
+}
 sanitize() {
-  local tool=$1 test=$2 filter=$3 environment=()
+  local tool=$1 test=$2 filter=$3 name
   shift 3
-  ((quick)) && environment+=(DS_TEST_QUICK=1)
-  [[ $tool == initcheck ]] && environment+=(DS_TEST_UNPOISONED=1)
-  check "$(basename "$test")-$tool" env "${environment[@]}" compute-sanitizer --tool "$tool" --error-exitcode 1 "$@" \
-    "$test" ${filter:+"$filter"}
+  name=$(basename "$test")-$tool
+  ((quick)) && export DS_TEST_QUICK=1
+  [[ $tool == initcheck ]] && export DS_TEST_UNPOISONED=1
+  check "$name" deal "$tool" "$test" "$filter" "$logs/$name" "$@"
+  unset DS_TEST_QUICK DS_TEST_UNPOISONED
 }
 own_kernels() {  # the option that names them; newer versions call it --kernel-name
   local option=--kernel-regex

@@ -236,6 +236,8 @@ void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext&
     case ActionKind::backward_weight:
       return Compute(step, bound, kernel);
     case ActionKind::gather:
+      if (plan_.options.ranks == 1)  // whose communicators move host memory
+        return CopyTensor(bound.shard, bound.whole, kernel.stream);
       communicators_.gather->AllGather(bound.shard, bound.whole);
       timeline.bytes[Index(ActionKind::gather)] += bound.shard.bytes() * (plan_.options.ranks - 1);
       return;
@@ -283,7 +285,7 @@ void GpuExecutor::Compute(Step& step, BoundAction& bound, const KernelContext& k
 }
 
 void GpuExecutor::CopyTensor(const Tensor& from, const Tensor& to, void* stream) {
-  gpu_.Copy(from.data, to.data, from.bytes(), stream);
+  if (from.data != to.data) gpu_.Copy(from.data, to.data, from.bytes(), stream);
 }
 
 void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext& kernel) {

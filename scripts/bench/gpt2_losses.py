@@ -239,7 +239,10 @@ def main():
                   "start": checksum, "rates": rates}
         record |= {mode: torch_losses(options, start, rates, mode) for mode in ("fp32", "bf16", "autocast")}
     if options.record:
-        options.record.write_text(json.dumps(record, indent=0) + "\n")
+        for mode in ("fp32", "bf16", "autocast"):
+            record[mode] = [round(loss, 6) for loss in record[mode]]
+        lines = (f" {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in record.items())
+        options.record.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
     spread = distance(record["bf16"], record["fp32"])
     print(f"GPT-2, {shape}: PyTorch {record['torch']} on {record['device']}")

@@ -3,6 +3,7 @@
 
     scripts/bench/gpu_speed.py                                   every case that this machine's GPUs can run
     scripts/bench/gpu_speed.py gpt2-124m gpt2-1.5b               some
+    scripts/bench/gpu_speed.py --side ours --trace traces gpt2-1.5b      no PyTorch; the actions of the last step
     scripts/bench/gpu_speed.py --list
 
 A side's number is tokens over its median step after warming up. PyTorch is torch_gpu.py beside this: compiled, its own
@@ -15,11 +16,13 @@ import dataclasses
 import json
 import pathlib
 import random
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -42,6 +45,8 @@ CASES = {
     "gpt2-124m-2": Case("gpt2-124m", 64, 4, gpus=2, sharding="ddp"),
     "gpt2-1.5b": Case("gpt2-1.5b", 16, 8),
     "gpt2-1.5b-2": Case("gpt2-1.5b", 16, gpus=2, sharding="ddp"),
+    "gpt2-1.5b-2-zero1": Case("gpt2-1.5b", 16, gpus=2, stage=1, sharding="ddp"),
+    "gpt2-1.5b-2-zero2": Case("gpt2-1.5b", 16, gpus=2, stage=2, sharding="ddp"),
     "gpt2-1.5b-2-zero3": Case("gpt2-1.5b", 16, gpus=2, stage=3, sharding="fsdp"),
     "qwen2.5-1.5b": Case("qwen2.5-1.5b", 16, 4),
     "llama-1b": Case("llama-1b", 4, 4, sequence=4096),
@@ -52,7 +57,7 @@ CASES = {
 JOB = """
 model: {{preset: {model}}}
 data: {{train: text.txt, sequence_length: {sequence}}}
-training: {{steps: {steps}, log_every: 1, deterministic: {deterministic}, recompute: {recompute}, device: gpu}}
+training: {{steps: {steps}, log_every: 1, deterministic: {deterministic}, recompute: {recompute}, device: gpu{trace}}}
 checkpoint: {{every: -1}}
 deepspeed:
   train_micro_batch_size_per_gpu: {micro_batch}
@@ -64,25 +69,33 @@ deepspeed:
 """
 
 
-def ours(options, case, folder):
+def ours(options, name, case, folder):
     letters = random.Random(1).choices("abcdefghijklmnopqrstuvwxyz \n", k=2_000_000)
     (folder / "text.txt").write_text("".join(letters))
+    steps = options.warm_up + options.steps
     (folder / "job.yaml").write_text(JOB.format(
-        model=case.model, sequence=case.sequence, steps=options.warm_up + options.steps, stage=case.stage,
+        model=case.model, sequence=case.sequence, steps=steps + bool(options.trace), stage=case.stage,
+        trace=f", profile_steps: {steps + 1}" if options.trace else "",
         micro_batch=case.micro_batch, accumulation=case.accumulation,
         deterministic="true" if options.deterministic else "false", recompute="full" if case.recompute else "none"))
     command = [str(options.bin / "ds-launch"), str(folder / "job.yaml"), "--num-gpus", str(case.gpus),
                "--output", str(folder / "runs")] + (["--machine", str(options.machine)] if options.machine else [])
+    begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"ds-launch ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
     run = folder / "runs/job/latest"
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    seconds = [m["step_ms"] / 1000 for m in metrics][options.warm_up:]
+    if options.trace:
+        shutil.copytree(run / "profile", options.trace / name, dirs_exist_ok=True)
+    timed = metrics[options.warm_up:steps]
+    seconds = [m["step_ms"] / 1000 for m in timed]
     tokens = case.micro_batch * case.accumulation * case.sequence * case.gpus
     return {"tokens_per_second": tokens / statistics.median(seconds), "seconds": seconds,
             "losses": [m["loss"] for m in metrics], "peak_bytes": metrics[-1]["peak_bytes"]["device"],
-            "mfu": metrics[-1].get("mfu")}
+            "mfu": statistics.median(m.get("mfu") or 0 for m in timed),
+            "exposed": statistics.median(m["comm_exposed_ms"] for m in timed) / 1000 / statistics.median(seconds),
+            "job_seconds": time.monotonic() - begin}
 
 
 def peer(options, case):
@@ -93,6 +106,10 @@ def peer(options, case):
     if done.returncode:
         raise RuntimeError(f"torch_gpu.py ended with {done.returncode}: {done.stderr.strip()[-300:]}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def shown(side, key, width, digits, unit=1):
+    return f"{side[key] / unit:{width}.{digits}f}" if side else "-".rjust(width)
 
 
 def number_of_gpus():
@@ -112,6 +129,9 @@ def main():
     parser.add_argument("--deterministic", action="store_true", help="our side with training.deterministic: true")
     parser.add_argument("--steps", type=int, default=8, help="that are timed, a side")
     parser.add_argument("--warm-up", type=int, default=4, help="steps before them")
+    parser.add_argument("--side", choices=["both", "ours", "torch"], default="both", help="leave the other out")
+    parser.add_argument("--trace", type=pathlib.Path, metavar="FOLDER",
+                        help="our side does one step more, whose actions are written there, for chrome://tracing")
     parser.add_argument("--json", type=pathlib.Path, help="write all that was measured")
     options = parser.parse_args()
     if options.list:
@@ -132,21 +152,27 @@ def main():
     if gpus == 0:
         raise SystemExit("error: no GPU here")
     results, failed = {}, False
-    print(f"{'case':28} {'ours':>10} {'PyTorch':>10} {'ratio':>6}  {'GiB':>6} {'GiB':>6}  tokens/s, peak memory; attention of PyTorch")
+    print(f"{'case':28} {'ours':>9} {'PyTorch':>9} {'ratio':>5}  {'mfu':>5} {'exposed':>7} {'GiB':>6} {'GiB':>6}  "
+          "tokens/s; ours: mfu, share of exposed communication; peak memory; attention of PyTorch")
     for name, case in CASES.items():
         if (options.cases and name not in options.cases) or (not options.cases and case.gpus > gpus):
             continue
+        a = b = None
         try:
             with tempfile.TemporaryDirectory() as folder:
-                a, b = ours(options, case, pathlib.Path(folder)), peer(options, case)
+                if options.side != "torch":
+                    a = ours(options, name, case, pathlib.Path(folder))
+                if options.side != "ours":
+                    b = peer(options, case)
         except RuntimeError as error:
             failed = True
             print(f"{name:28} not measured: {error}", flush=True)
             continue
         results[name] = {"ours": a, "torch": b}
-        print(f"{name:28} {a['tokens_per_second']:10.0f} {b['tokens_per_second']:10.0f} "
-              f"{a['tokens_per_second'] / b['tokens_per_second']:6.2f}  {a['peak_bytes'] / 2**30:6.1f} "
-              f"{b['peak_bytes'] / 2**30:6.1f}  {b['attention']}", flush=True)
+        print(f"{name:28} {shown(a, 'tokens_per_second', 9, 0)} {shown(b, 'tokens_per_second', 9, 0)} "
+              + (f"{a['tokens_per_second'] / b['tokens_per_second']:5.2f}" if a and b else "    -")
+              + f"  {shown(a, 'mfu', 5, 3)} {shown(a, 'exposed', 7, 3)} {shown(a, 'peak_bytes', 6, 1, 2**30)} "
+              f"{shown(b, 'peak_bytes', 6, 1, 2**30)}  {b['attention'] if b else ''}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1))
     raise SystemExit(1 if failed else 0)

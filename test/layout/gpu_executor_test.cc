@@ -35,6 +35,19 @@ TEST_CASE("the GPU executor gives the host executor's bits under every stage") {
   RequireSame(host, gpu);
 }
 
+TEST_CASE("a single rank with a GPU asks no communicator for anything but facts") {
+  JobSpec spec = TinySpec();
+  spec.zero.stage = GENERATE(0, 1, 2, 3);
+  spec.batch.accumulation = 2;
+  spec.training.exact_sharding = GENERATE(false, true);
+  CAPTURE(spec.zero.stage, spec.training.exact_sharding);
+  RunOptions options = OnFakeGpus(1);
+  options.decorate = [](const std::string& stream, std::unique_ptr<Communicator> made) {
+    return stream == "gather" || stream == "reduce" ? nullptr : std::move(made);
+  };
+  RequireSame(Run(spec, RunOptions{.ranks = 1}), Run(spec, options));
+}
+
 TEST_CASE("so it does with accumulation, recomputation, dropout, validation and in LLaMA's shape") {
   JobSpec spec = TinyLlama();
   spec.model.dropout = 0.1;
