@@ -58,7 +58,7 @@ TEST_CASE("attention within documents: one GPU follows the CPU, and repeats itse
     CAPTURE(static_cast<int>(precision));
     JobSpec spec = OfDocuments(TinyLlama());
     spec.precision = precision;
-    spec.model.hidden = 256;  // heads of 64: cuDNN's, were it asked
+    spec.model.hidden = 256;   // heads of 64: cuDNN's, were it asked
     spec.optimizer.lr = 3e-4;  // ten times that, and sums in another order move bf16 losses by 0.1 on the CPU alone
     spec.training.recompute = RecomputeMode::attention;
     const RunOutcome cpu = RunStage(spec, 0, RunOptions{.ranks = 1}), gpu = RunStage(spec, 0, OnGpus(1));
