@@ -1,6 +1,7 @@
 // Attention in f32 and f64, forward and backward, by fused multiply-adds: eight threads have a row of queries or keys.
 // The CPU's formulas (attention_cpu.cc), block by block.
 #include "kernels/cuda_attention_tiles.h"
+#include "kernels/cuda_launch.h"
 
 namespace ds::cuda {
 namespace {

@@ -1,6 +1,7 @@
 // Attention backward on tensor cores, in two kernels: one sums the queries' gradients over blocks of keys, the other
 // the keys' and values' over blocks of queries. Both compute the probabilities anew, from log_sum_exp.
 #include "kernels/cuda_attention_tiles.h"
+#include "kernels/cuda_launch.h"
 
 namespace ds::cuda {
 namespace {

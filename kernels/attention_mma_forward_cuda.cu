@@ -1,5 +1,6 @@
 // Attention forward on tensor cores: a thread block has a block of queries of one head, a warp 16 of them.
 #include "kernels/cuda_attention_tiles.h"
+#include "kernels/cuda_launch.h"
 
 namespace ds::cuda {
 namespace {

@@ -1,38 +1,67 @@
 #include "kernels/cross_entropy.h"
 
+#include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda_check.h"
+#include "kernels/cuda_launch.h"
 #include "kernels/cuda_types.h"
 
 namespace ds::cuda {
 namespace {
 
 constexpr int kMaxThreads = 1024, kWarp = 32;
+constexpr int kPacksTogether = 4;  ///< of a row that a thread has on their way at a time
 
-__device__ inline float Exp(float x) { return expf(x); }
-__device__ inline double Exp(double x) { return exp(x); }
+/// e^x for logits of type T. Those of 16 bits are farther off than the hardware's 2^x is (2 ulp, by the CUDA
+/// documentation), which costs a third of the instructions of expf.
+template <class T>
+__device__ Acc<T> Exp(Acc<T> x) {
+  if constexpr (sizeof(T) == 2) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+  } else if constexpr (sizeof(T) == 4) {
+    return expf(x);
+  } else {
+    return exp(x);
+  }
+}
 
-/// The largest of some logits and the sum of exp(logit - largest) over them (Milakov and Gimelshein 2018).
-template <class A>
+/// The largest of some logits of type T and the sum of exp(logit - largest) over them (Milakov and Gimelshein 2018).
+template <class T>
 struct Partial {
-  A largest, sum;
+  using A = Acc<T>;
+  A largest = A(-INFINITY), sum = 0;
 
   /// e^(x - reference), 1 where they are equal, infinite ones too.
-  static __device__ A Relative(A x, A reference) { return x == reference ? A(1) : Exp(x - reference); }
+  static __device__ A Relative(A x, A reference) { return x == reference ? A(1) : Exp<T>(x - reference); }
 
   /// The same bits whichever of the two comes first.
   __device__ Partial Joined(const Partial& other) const {
     const A both = fmax(largest, other.largest);
     return {both, sum * Relative(largest, both) + other.sum * Relative(other.largest, both)};
   }
+
+  /// More logits. A NaN among them makes the sum NaN, and so does an infinite one.
+  template <int N>
+  __device__ void Add(const Pack<A, N>& x) {
+    A both = largest;
+#pragma unroll
+    for (int k = 0; k < N; ++k) both = fmax(both, x[k]);
+    sum *= Relative(largest, both);
+    const A from = both == A(-INFINITY) ? A(0) : both;
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum += Exp<T>(x[k] - from);
+    largest = both;
+  }
 };
 
 /// Joins the parts of a block's threads in a fixed tree; every thread gets the result.
-template <class A>
-__device__ Partial<A> JoinBlock(Partial<A> part) {
+template <class T>
+__device__ Partial<T> JoinBlock(Partial<T> part) {
+  using A = Acc<T>;
   __shared__ A largest[kWarp], sums[kWarp];
-  const auto join_warp = [](Partial<A> p) {
+  const auto join_warp = [](Partial<T> p) {
 #pragma unroll
     for (int distance = kWarp / 2; distance > 0; distance /= 2)
       p = p.Joined({__shfl_xor_sync(0xffffffffu, p.largest, distance), __shfl_xor_sync(0xffffffffu, p.sum, distance)});
@@ -46,43 +75,49 @@ __device__ Partial<A> JoinBlock(Partial<A> part) {
   return join_warp({used ? largest[lane] : A(-INFINITY), used ? sums[lane] : A(0)});
 }
 
-/// Elements [i, i + N) of a row, of which `end` exist.
+/// A pack of a row as it is stored; -infinity for its elements from `end` on.
 template <bool kAligned, int N, class T>
-__device__ Pack<Acc<T>, N> LoadLogits(const T* row, int64_t i, int64_t end) {
-  if (kAligned && i + N <= end) return Load<N>(row + i);
-  Pack<Acc<T>, N> logits;
+__device__ Pack<T, N> LoadLogits(const T* row, int64_t pack, int64_t end) {
+  const int64_t i = pack * N;
+  if (kAligned && i + N <= end) return LoadRaw<N>(row + i);
+  Pack<T, N> logits;
 #pragma unroll
-  for (int k = 0; k < N; ++k) logits[k] = i + k < end ? Converted<Acc<T>>(row[i + k]) : Acc<T>(-INFINITY);
+  for (int k = 0; k < N; ++k) logits[k] = i + k < end ? row[i + k] : Converted<T>(Acc<T>(-INFINITY));
   return logits;
 }
 
-/// One block a row. A thread takes packs of N logits; which is the same for rows that can be loaded in packs and those
-/// that cannot, and so are the results.
+/// One block a row, read once: the first `cached` packs stay in shared memory for the gradient, others are read again.
+/// A thread takes every blockDim.x-th pack of N logits; which is the same for rows that can be loaded in packs and
+/// those that cannot, and so are the results.
 template <bool kAligned, class T, class G>
 __global__ void __launch_bounds__(kMaxThreads)
-    CrossEntropyKernel(const T* logits, const int32_t* targets, int64_t vocabulary, int64_t padded, Acc<T> scale,
-                       Acc<T>* losses, G* gradients) {
+    CrossEntropyKernel(const T* logits, const int32_t* targets, int64_t vocabulary, int64_t padded, int64_t cached,
+                       Acc<T> scale, Acc<T>* losses, G* gradients) {
   using A = Acc<T>;
   constexpr int N = kPackSize<T>;
-  const int64_t row = blockIdx.x;
+  extern __shared__ uint4 shared[];
+  T* const kept = reinterpret_cast<T*>(shared);
+  const int64_t row = blockIdx.x, first = threadIdx.x, step = blockDim.x;
+  const int64_t packs = (vocabulary + N - 1) / N;
   const T* in = logits + row * padded;
   const int32_t target = targets[row];
-  const int64_t first = static_cast<int64_t>(threadIdx.x) * N, step = static_cast<int64_t>(blockDim.x) * N;
 
   A factor = 0, largest = 0;
   if (target < 0) {
     if (threadIdx.x == 0) losses[row] = 0;
   } else {
-    Partial<A> part{A(-INFINITY), A(0)};
-    for (int64_t i = first; i < vocabulary; i += step) {
-      const Pack<A, N> x = LoadLogits<kAligned, N>(in, i, vocabulary);
-      A both = part.largest;
+    Partial<T> part;
+    for (int64_t p = first; p < packs; p += kPacksTogether * step) {
+      Pack<T, N> raw[kPacksTogether];
 #pragma unroll
-      for (int k = 0; k < N; ++k) both = fmax(both, x[k]);
-      A sum = part.sum * Partial<A>::Relative(part.largest, both);
+      for (int u = 0; u < kPacksTogether; ++u)
+        if (p + u * step < packs) raw[u] = LoadLogits<kAligned, N>(in, p + u * step, vocabulary);
 #pragma unroll
-      for (int k = 0; k < N; ++k) sum += x[k] == A(-INFINITY) ? A(0) : Exp(x[k] - both);
-      part = {both, sum};
+      for (int u = 0; u < kPacksTogether; ++u) {
+        if (p + u * step >= packs) break;
+        if (p + u * step < cached) StoreRaw(kept + (p + u * step) * N, raw[u]);
+        part.Add(ConvertPack<A>(raw[u]));
+      }
     }
     // Read before a gradient is written in its place, which is after the barrier in JoinBlock.
     const bool known = target < vocabulary;
@@ -95,16 +130,19 @@ __global__ void __launch_bounds__(kMaxThreads)
   if (gradients == nullptr) return;
 
   G* out = gradients + row * padded;
-  for (int64_t i = first; i < padded; i += step) {
-    Pack<A, N> d;
-    if (target >= 0) {
-      d = LoadLogits<kAligned, N>(in, i, padded);
+  const auto write = [&](int64_t pack, Pack<A, N> d) {
+    const int64_t i = pack * N;
 #pragma unroll
-      for (int k = 0; k < N; ++k) d[k] = Exp(d[k] - largest) * factor - (i + k == target ? scale : A(0));
+    for (int k = 0; k < N; ++k) d[k] = Exp<T>(d[k] - largest) * factor;
+    if (target >= i && target < i + N) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) d[k] -= i + k == target ? scale : A(0);
     }
+    if (target < 0 || i + N > vocabulary) {
 #pragma unroll
-    for (int k = 0; k < N; ++k)
-      if (target < 0 || i + k >= vocabulary) d[k] = 0;
+      for (int k = 0; k < N; ++k)
+        if (target < 0 || i + k >= vocabulary) d[k] = 0;
+    }
     if (kAligned) {
       Store(out + i, d);
     } else {
@@ -112,24 +150,45 @@ __global__ void __launch_bounds__(kMaxThreads)
       for (int k = 0; k < N; ++k)
         if (i + k < padded) out[i + k] = Converted<G>(d[k]);
     }
+  };
+  // Packs that are not kept come first: what was read last is still in the GPU's cache. A thread reads its own packs
+  // alone, kept ones too: they need no barrier.
+  const int64_t end = (padded + N - 1) / N;
+  const int64_t not_kept = first < cached ? first + (cached - first + step - 1) / step * step : first;
+  for (int64_t p = not_kept; p < end; p += step) {
+    const bool real = target >= 0 && p < packs;
+    write(p, real ? ConvertPack<A>(LoadLogits<kAligned, N>(in, p, vocabulary)) : Pack<A, N>{});
   }
+  for (int64_t p = first; p < cached; p += step) write(p, target >= 0 ? Load<N>(kept + p * N) : Pack<A, N>{});
 }
 
-/// Enough for a few packs a thread; whole warps.
-int ThreadsFor(int64_t vocabulary) {
-  if (vocabulary > 16384) return kMaxThreads;
+/// A few packs a thread; whole warps. Two rows at a time on a multiprocessor where its shared memory holds them.
+int ThreadsFor(int64_t vocabulary, int64_t element_bytes) {
+  constexpr int64_t kHalfOfShared = 112 * 1024;
+  if (vocabulary > 16384) return vocabulary * element_bytes <= kHalfOfShared ? kMaxThreads / 2 : kMaxThreads;
   return vocabulary > 1024 ? 256 : 64;
+}
+
+/// Packs of 16 bytes of a row that a block may keep in shared memory.
+int64_t MostCached() {
+  constexpr int kOwn = 1024;  // JoinBlock's, and what CUDA takes
+  int device = 0, bytes = 0;
+  CheckCuda(cudaGetDevice(&device), "cudaGetDevice");
+  CheckCuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+  return (bytes - kOwn) / 16;
 }
 
 template <class T, class G>
 void Launch(const KernelContext& context, const Tensor& logits, const Tensor& targets, int64_t vocabulary, double scale,
             const Tensor& losses, const Tensor& dlogits) {
   const int64_t rows = detail::Rows(logits), padded = detail::Columns(logits);
+  const int64_t packs = (vocabulary + kPackSize<T> - 1) / kPackSize<T>;
+  const int64_t cached = dlogits ? std::min(packs, MostCached()) : 0;
   const auto run = [&](auto kernel) {
-    kernel<<<static_cast<unsigned>(rows), ThreadsFor(vocabulary), 0, Stream(context)>>>(
-        Elements<T>(logits), Elements<int32_t>(targets), vocabulary, padded, static_cast<Acc<T>>(scale),
-        Elements<Acc<T>>(losses), Elements<G>(dlogits));
-    CheckLaunch("CrossEntropy");
+    const int bytes = static_cast<int>(cached * 16);
+    LaunchWithShared("CrossEntropy", kernel, static_cast<unsigned>(rows), ThreadsFor(vocabulary, sizeof(T)), bytes,
+                     Stream(context), Elements<T>(logits), Elements<int32_t>(targets), vocabulary, padded, cached,
+                     static_cast<Acc<T>>(scale), Elements<Acc<T>>(losses), Elements<G>(dlogits));
   };
   if (padded % kPackSize<T> == 0 && Aligned(logits.data, dlogits.data))
     run(CrossEntropyKernel<true, T, G>);

@@ -115,15 +115,6 @@ void AttentionForwardFma(cudaStream_t stream, const AttentionLayout& at, const A
 template <class T>
 void AttentionBackwardFma(cudaStream_t stream, const AttentionLayout& at, const AttentionTensors<T>& tensors);
 
-/// Lets a kernel use `bytes` of dynamic shared memory and launches it.
-template <class... Parameters, class... Arguments>
-void LaunchWithShared(const char* name, void (*kernel)(Parameters...), unsigned blocks, int threads, int bytes,
-                      cudaStream_t stream, const Arguments&... arguments) {
-  CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
-  kernel<<<blocks, static_cast<unsigned>(threads), static_cast<size_t>(bytes), stream>>>(arguments...);
-  CheckLaunch(name);
-}
-
 /// Blocks of `rows` tokens.
 __host__ __device__ inline int BlocksOf(int tokens, int rows) { return (tokens + rows - 1) / rows; }
 
