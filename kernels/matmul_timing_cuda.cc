@@ -1,5 +1,6 @@
 // Timing the library's algorithms for a product.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <random>
 #include <vector>
@@ -48,10 +49,15 @@ DeviceMemory RandomMatrix(const KernelContext& context, DType dtype, int64_t ele
   void* data = nullptr;
   CheckCuda(cudaMalloc(&data, bytes), "cudaMalloc");
   DeviceMemory memory(data);
-  for (size_t at = 0; at < bytes; at += values.size())
-    CheckCuda(cudaMemcpyAsync(static_cast<uint8_t*>(data) + at, values.data(), std::min(values.size(), bytes - at),
-                              cudaMemcpyHostToDevice, Stream(context)),
-              "cudaMemcpyAsync");
+  size_t filled = std::min(values.size(), bytes);
+  CheckCuda(cudaMemcpyAsync(data, values.data(), filled, cudaMemcpyHostToDevice, Stream(context)), "cudaMemcpyAsync");
+  while (filled < bytes) {  // the rest from what is there: gigabytes from host memory would take seconds
+    const size_t more = std::min(filled, bytes - filled);
+    CheckCuda(
+        cudaMemcpyAsync(static_cast<uint8_t*>(data) + filled, data, more, cudaMemcpyDeviceToDevice, Stream(context)),
+        "cudaMemcpyAsync");
+    filled += more;
+  }
   CheckCuda(cudaStreamSynchronize(Stream(context)), "cudaStreamSynchronize");
   return memory;
 }
@@ -115,25 +121,37 @@ std::vector<MatMulCandidate> TimeMatMulCandidates(const KernelContext& context, 
   p.bias = has_bias ? bias.get() : nullptr;
   p.aux = has_aux ? aux.get() : nullptr;
 
-  constexpr int kRounds = 3, kProducts = 5;
   const auto suggested = SuggestedAlgorithms(p, limit);
-  std::vector<MatMulCandidate> candidates;
-  for (const auto& result : suggested) {
-    MatMulCandidate candidate;
-    std::copy_n(result.algo.data, candidate.algorithm.words.size(), candidate.algorithm.words.begin());
-    candidate.workspace_bytes = static_cast<int64_t>(result.workspaceSize);
-    candidate.description = Describe(result.algo);
-    candidates.push_back(candidate);
-    MultiplyWith(context, p, result.algo);  // loads its code
-  }
   const Event begin, end;
-  // In rounds, so that a clock that sinks as the device warms up is not held against those that come late.
+  const auto time = [&](size_t i, int products) {
+    begin.Record(context);
+    for (int product = 0; product < products; ++product) MultiplyWith(context, p, suggested[i].algo);
+    end.Record(context);
+    return end.SecondsSince(begin) / products;
+  };
+  std::vector<MatMulCandidate> candidates;
+  for (size_t i = 0; i < suggested.size(); ++i) {
+    MatMulCandidate candidate;
+    std::copy_n(suggested[i].algo.data, candidate.algorithm.words.size(), candidate.algorithm.words.begin());
+    candidate.workspace_bytes = static_cast<int64_t>(suggested[i].workspaceSize);
+    candidate.description = Describe(suggested[i].algo);
+    MultiplyWith(context, p, suggested[i].algo);  // loads its code
+    candidate.seconds = time(i, 1);
+    candidates.push_back(candidate);
+  }
+  // Then in rounds, so that a clock that sinks as the device warms up is not held against those that come late. Only
+  // those that may yet be the fastest: training waits for this.
+  constexpr int kRounds = 3, kMostProducts = 5;
+  constexpr double kEnough = 1e-3, kHopeless = 1.2;  // seconds that a measurement takes; times the fastest
+  double fastest = HUGE_VAL;
+  for (const MatMulCandidate& candidate : candidates) fastest = std::min(fastest, candidate.seconds);
+  const int products = std::clamp(static_cast<int>(kEnough / fastest), 1, kMostProducts);
+  std::vector<size_t> hopeful;
+  for (size_t i = 0; i < candidates.size(); ++i)
+    if (candidates[i].seconds <= kHopeless * fastest) hopeful.push_back(i);
   for (int round = 0; round < kRounds; ++round)
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      begin.Record(context);
-      for (int product = 0; product < kProducts; ++product) MultiplyWith(context, p, suggested[i].algo);
-      end.Record(context);
-      const double seconds = end.SecondsSince(begin) / kProducts;
+    for (size_t i : hopeful) {
+      const double seconds = time(i, products);
       candidates[i].seconds = round == 0 ? seconds : std::min(candidates[i].seconds, seconds);
     }
   std::stable_sort(candidates.begin(), candidates.end(),
