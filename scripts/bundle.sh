@@ -32,7 +32,8 @@ for program in "$build"/bin/ds-* "$build"/bin/libds_*.so; do [[ -f $program ]] &
 cp -r configs LICENSE README.md "$root/"
 if ((tests)); then
   for test in "$build"/bin/test-*gpu*; do [[ -f $test ]] && cp "$test" "$root/bin/"; done
-  mkdir -p "$root/scripts"
+  mkdir -p "$root/scripts" "$root/test/data"
+  cp test/data/gpt2_124m_losses.json "$root/test/data/"
   cp -r scripts/gpu_check.sh scripts/gpu_jobs.py scripts/bench "$root/scripts/"
 fi
 

@@ -2,7 +2,8 @@
 """Runs whole jobs on this machine's GPUs and checks what they promise; prints a line a check.
 
     scripts/gpu_jobs.py                     all checks that this machine's GPUs allow
-    scripts/gpu_jobs.py stages kill         some: same, cpu, stages, kill, resume, refusal, memory
+    scripts/gpu_jobs.py stages kill         some: same, cpu, stages, kill, resume, refusal, memory,
+                                            losses
     scripts/gpu_jobs.py memory --models gpt2-124m gpt2-1.5b
     scripts/gpu_jobs.py --device cpu same stages kill resume     without GPUs: the same checks on CPU workers
 
@@ -15,6 +16,8 @@
   resume   a job interrupted by SIGTERM and resumed ends with the bits of one that was not
   refusal  a plan that does not fit is refused (exit code 2) with the numbers, before a worker starts
   memory   predicted device memory beside the measured one: within 2% (GPUs only)
+  losses   GPT-2 124M follows PyTorch's losses, of which there is a record, for 300 steps, within the spread of
+           PyTorch's own precisions (scripts/bench/gpt2_losses.py; GPUs only)
 
 Needs a build or a bundle and nothing else. Exit code: 0 all passed, 1 otherwise.
 """
@@ -289,8 +292,18 @@ def check_memory(options, folder):
     return f"within {100 * worst:.2f}%"
 
 
+def check_losses(options, folder):
+    record = ROOT / "test/data/gpt2_124m_losses.json"
+    done = subprocess.run([sys.executable, str(ROOT / "scripts/bench/gpt2_losses.py"), "--against", str(record), "--bin",
+                           str(options.bin)], capture_output=True, text=True)
+    said = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith("ours ")]
+    if done.returncode or not said:
+        raise Failed((done.stderr or done.stdout).strip()[-300:])
+    return "; ".join(said)
+
+
 CHECKS = {"same": check_same, "cpu": check_cpu, "stages": check_stages, "kill": check_kill, "resume": check_resume,
-          "refusal": check_refusal, "memory": check_memory}
+          "refusal": check_refusal, "memory": check_memory, "losses": check_losses}
 
 
 def main():
@@ -318,7 +331,7 @@ def main():
     except (FileNotFoundError, subprocess.CalledProcessError):
         raise SystemExit("error: no GPU here; --device cpu runs what needs none")
     options.ranks = min(2, options.gpus)
-    needs_gpu, needs_two = {"cpu", "memory"}, {"stages"}
+    needs_gpu, needs_two = {"cpu", "memory", "losses"}, {"stages"}
     failed = False
     print(f"{options.gpus} GPUs" if options.device == "gpu" else "CPU workers", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary, contextlib.ExitStack() as cleanup:
