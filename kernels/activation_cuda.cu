@@ -5,6 +5,22 @@
 namespace ds::cuda {
 namespace {
 
+/// The logistic function for elements of type T. For 16 bits it is made of the hardware's 2^x and 1/x, good to a few
+/// units of fp32's last place, and not of the CPU's operations: those take longer than the memory does.
+template <class T>
+struct SigmoidOf {
+  __device__ Acc<T> operator()(Acc<T> x) const {
+    if constexpr (sizeof(T) == 2) {
+      float power, sigmoid;
+      asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.4426950408889634f));
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(1.0f + power));
+      return sigmoid;
+    } else {
+      return detail::Sigmoid(x);
+    }
+  }
+};
+
 template <GeluKind kind, class T>
 struct GeluElements {
   const T* x;
@@ -13,7 +29,7 @@ struct GeluElements {
   __device__ void Apply(int64_t i) const {
     Pack<Acc<T>, N> v = Load<N>(x + i);
 #pragma unroll
-    for (int k = 0; k < N; ++k) v[k] = detail::Gelu<kind>(v[k]);
+    for (int k = 0; k < N; ++k) v[k] = detail::Gelu<kind>(v[k], SigmoidOf<T>());
     Store(y + i, v);
   }
 };
@@ -27,7 +43,7 @@ struct GeluGradients {
     Pack<Acc<T>, N> d = Load<N>(dy + i);
     const Pack<Acc<T>, N> v = Load<N>(x + i);
 #pragma unroll
-    for (int k = 0; k < N; ++k) d[k] *= detail::GeluDerivative<kind>(v[k]);
+    for (int k = 0; k < N; ++k) d[k] *= detail::GeluDerivative<kind>(v[k], SigmoidOf<T>());
     Store(dx + i, d);
   }
 };
@@ -43,7 +59,7 @@ struct Swiglu {
     Pack<Acc<T>, N> v = Load<N>(in);
     const Pack<Acc<T>, N> up = Load<N>(in + width);
 #pragma unroll
-    for (int k = 0; k < N; ++k) v[k] = v[k] * detail::Sigmoid(v[k]) * up[k];
+    for (int k = 0; k < N; ++k) v[k] = v[k] * SigmoidOf<T>()(v[k]) * up[k];
     Store(y + row * width + column, v);
   }
 };
@@ -61,7 +77,7 @@ struct SwigluGradients {
     Pack<A, N> gate = Load<N>(gate_up + at), up = Load<N>(gate_up + at + width);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const A g = gate[k], u = up[k], s = detail::Sigmoid(g);
+      const A g = gate[k], u = up[k], s = SigmoidOf<T>()(g);
       up[k] = d[k] * g * s;
       gate[k] = d[k] * u * s * (A(1) + g * (A(1) - s));
     }

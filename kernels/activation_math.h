@@ -1,4 +1,5 @@
-// The formulas of the activations: the same IEEE operations on every device. Internal to kernels/.
+// The formulas of the activations: the same IEEE operations on every device, but for the logistic function where a
+// device brings its own. Internal to kernels/.
 #pragma once
 
 #include <numbers>
@@ -20,6 +21,14 @@ template <class A>
   return A(1) / (A(1) + Exp(-x));
 }
 
+/// What the formulas below take for the logistic function, unless a device has another.
+struct PortableSigmoid {
+  template <class A>
+  [[gnu::always_inline]] DS_HOST_DEVICE A operator()(A x) const {
+    return Sigmoid(x);
+  }
+};
+
 /// The argument of the tanh in GPT-2's approximation, doubled: (1 + tanh(u)) / 2 is sigmoid(2 u), which keeps its
 /// relative precision for negative u.
 template <class A>
@@ -27,23 +36,23 @@ template <class A>
   return A(2 * kSqrt2OverPi) * (x + A(kCubic) * x * x * x);
 }
 
-template <GeluKind kind, class A>
-[[gnu::always_inline]] DS_HOST_DEVICE inline A Gelu(A x) {
+template <GeluKind kind, class A, class Logistic = PortableSigmoid>
+[[gnu::always_inline]] DS_HOST_DEVICE inline A Gelu(A x, Logistic sigmoid = {}) {
   if constexpr (kind == GeluKind::exact)
     return A(0.5) * x * (A(1) + Erf(x * A(kSqrtHalf)));
   else
-    return x * Sigmoid(TwiceTanhArgument(x));
+    return x * sigmoid(TwiceTanhArgument(x));
 }
 
-template <GeluKind kind, class A>
-[[gnu::always_inline]] DS_HOST_DEVICE inline A GeluDerivative(A x) {
+template <GeluKind kind, class A, class Logistic = PortableSigmoid>
+[[gnu::always_inline]] DS_HOST_DEVICE inline A GeluDerivative(A x, Logistic sigmoid = {}) {
   if constexpr (kind == GeluKind::exact) {
     const A density = A(kInverseSqrt2Pi) * Exp(A(-0.5) * x * x);
     return A(0.5) * (A(1) + Erf(x * A(kSqrtHalf))) + x * density;
   } else {
     // Beyond 9 the derivative is 0 or 1 in fp32 and within 1e-60 of them; unbounded, 0 times infinity would appear.
     const A bounded = x > A(9) ? A(9) : (x < A(-9) ? A(-9) : x);
-    const A s = Sigmoid(TwiceTanhArgument(bounded));
+    const A s = sigmoid(TwiceTanhArgument(bounded));
     const A slope = A(2 * kSqrt2OverPi) * (A(1) + A(3 * kCubic) * bounded * bounded);
     return s + bounded * s * (A(1) - s) * slope;
   }
