@@ -25,7 +25,7 @@ void CheckAgainstCpu(const std::string& name, const Array& got, double scale, co
   if (got.dtype() == DType::f32) return CheckSame(got, cpu(DType::f32));
   CHECK(got.Intact());
   const Array want = cpu(DType::f64), rounded = want.To(got.dtype());  // infinite beyond the dtype's largest
-  const double rounding = got.dtype() == DType::bf16 ? 0x1p-9 : got.dtype() == DType::f16 ? 0x1p-11 : 1e-13;
+  const double rounding = got.dtype() == DType::bf16 ? 0x1p-8 : got.dtype() == DType::f16 ? 0x1p-11 : 1e-13;
   const double least = got.dtype() == DType::f16 ? 0x1p-25 : 1e-34;  // sigmoids of less are not told apart
   for (size_t i = 0; i < got.size(); ++i) {
     const double bound =
