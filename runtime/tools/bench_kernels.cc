@@ -49,6 +49,11 @@ BenchWork KernelWork(const BenchRun& run) {
   }
   const int workers = options.workers > 0 ? options.workers : run.on_gpu() ? run.gpus() : 2;
   const JobSpec spec = LoadJobSpec(options.job, Overrides(options.overrides), workers);
+  if (spec.training.device != DeviceChoice::automatic && (spec.training.device == DeviceChoice::gpu) != run.on_gpu()) {
+    const std::string wants = spec.training.device == DeviceChoice::gpu ? "gpu" : "cpu";
+    throw UsageError("training.device: " + wants + ", and this measures " + (run.on_gpu() ? "a GPU" : "the CPU") +
+                     ": give --device " + wants + ", or --set training.device=auto");
+  }
   BenchWork work = WorkOf(spec, run.kind());
   if (run.on_gpu()) AddPlan(work, spec, workers);
   return work;

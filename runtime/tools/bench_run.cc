@@ -216,6 +216,7 @@ void AddCommonOptions(CLI::App& command, BenchOptions& options, double seconds, 
       .add_option("--output,-o", options.output,
                   *output ? "The machine file to write"
                           : "Put what was measured into this machine file, which is made or keeps its other parts")
+      ->check(CLI::Validator([](std::string& name) { return name.empty() ? "needs the name of a file" : ""; }, ""))
       ->capture_default_str();
   command.add_flag("--force", options.force, "Replace the output where it is another machine's file, or none");
 }

@@ -165,6 +165,9 @@ TEST_CASE("threads of a part are those of the rest") {
 TEST_CASE("what cannot be measured or written is refused before anything is") {
   const TempFolder folder;
   folder.Write("file", "text");
+  folder.Write("gpu.yaml",
+               "model: {preset: gpt2-tiny}\ndata: {train: file}\ntraining: {steps: 1, device: gpu}\n"
+               "deepspeed: {train_batch_size: 2, optimizer: {type: AdamW, params: {lr: 1e-3}}}\n");
   for (const auto& [arguments, reason] :
        std::vector<std::pair<std::string, std::string>>{{"", "a command is wanted"},
                                                         {"kernel", "kernel"},
@@ -184,6 +187,8 @@ TEST_CASE("what cannot be measured or written is refused before anything is") {
                                                         {"collectives --device cpu --ranks 1000", "--ranks"},
                                                         {"kernels --model gpt3", "no such preset"},
                                                         {"kernels none.yaml", "none.yaml"},
+                                                        {"kernels --device cpu gpu.yaml", "training.device: gpu"},
+                                                        {"memory --output ''", "needs the name of a file"},
                                                         {"kernels none.yaml --model gpt2-tiny", "write one of them"},
                                                         {"kernels --set a=b", "name its file"},
                                                         {"rank", "starts its ranks itself"},
@@ -193,7 +198,7 @@ TEST_CASE("what cannot be measured or written is refused before anything is") {
     INFO(ran.output);
     CHECK(ran.code == 2);
     CHECK(Contains(ran.output, reason));
-    CHECK(folder.Names() == std::set<std::string>{"file"});
+    CHECK(folder.Names() == std::set<std::string>{"file", "gpu.yaml"});
   }
 }
 
