@@ -77,7 +77,7 @@ namespace ds::cuda {
 
 [[gnu::weak]] extern decltype(ds::FillNormal) FillNormal;
 
-[[gnu::weak]] extern decltype(ds::AddSumOfSquares) AddSumOfSquares;
+[[gnu::weak]] extern decltype(ds::AddSumsOfSquares) AddSumsOfSquares;
 [[gnu::weak]] extern decltype(ds::SumInto) SumInto;
 [[gnu::weak]] extern decltype(ds::SumInOrder) SumInOrder;
 

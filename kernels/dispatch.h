@@ -26,6 +26,9 @@ class CommonDevice {
   void See(std::span<const Tensor> tensors) {
     for (const Tensor& t : tensors) See(t);
   }
+  void See(std::span<const SquareTerm> terms) {
+    for (const SquareTerm& term : terms) See(term.x), See(term.sum);
+  }
   void See(const MatMulOptions& options) { See(options.bias); }
   template <class Other>
   void See(const Other&) {}

@@ -13,8 +13,14 @@ namespace ds {
 /// For tensors of the CPU.
 double SumOfSquares(const KernelContext& context, Tensor x);
 
-/// sum[0] += that sum of x, on any device. sum: [1] f64, on the device of x.
-void AddSumOfSquares(const KernelContext& context, Tensor x, Tensor sum);
+/// x, f32 or f64, may be empty; sum: [1] f64.
+struct SquareTerm {
+  Tensor x, sum;
+};
+
+/// sum[0] += that sum of x, one term after another: terms may share a sum. On any device: all tensors are on one. A GPU
+/// computes all terms together, and gives the CPU's bits. No x may overlap a sum.
+void AddSumsOfSquares(const KernelContext& context, std::span<const SquareTerm> terms);
 
 /// sum[0] = the sum of x in fp64. x: f32 or f64; sum: [1] f64. In the order of elements on the CPU; on a GPU in another
 /// fixed order: element i goes to part i mod 1024, and parts are added in a tree. So devices differ by rounding in

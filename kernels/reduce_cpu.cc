@@ -40,14 +40,16 @@ double SumOfSquares(const KernelContext& context, Tensor x) {
   return BlockwiseSumOfSquares(context, x.as<float>(), x.numel());
 }
 
-void AddSumOfSquares(const KernelContext& context, Tensor x, Tensor sum) {
-  const char* kernel = "AddSumOfSquares";
-  detail::CheckMemory(kernel, "x", x);
-  detail::Check(x.dtype == DType::f32 || x.dtype == DType::f64, kernel,
-                detail::Describe("x", x) + ", expected f32 or f64");
-  detail::CheckVector(kernel, "sum", sum, DType::f64, 1);
-  if (detail::RanOnCuda(kernel, cuda::AddSumOfSquares, context, x, sum)) return;
-  *sum.as<double>() += SumOfSquares(context, x);
+void AddSumsOfSquares(const KernelContext& context, std::span<const SquareTerm> terms) {
+  const char* kernel = "AddSumsOfSquares";
+  for (const auto& [x, sum] : terms) {
+    detail::CheckMemory(kernel, "x", x);
+    if (x.dtype != DType::f32 && x.dtype != DType::f64)
+      detail::Check(false, kernel, detail::Describe("x", x) + ", expected f32 or f64");
+    detail::CheckVector(kernel, "sum", sum, DType::f64, 1);
+  }
+  if (detail::RanOnCuda(kernel, cuda::AddSumsOfSquares, context, terms)) return;
+  for (const auto& [x, sum] : terms) *sum.as<double>() += SumOfSquares(context, x);
 }
 
 void SumInto(const KernelContext& context, Tensor x, Tensor sum) {

@@ -69,7 +69,7 @@ constexpr int64_t AttentionWorkspaceBytes(const AttentionShape& s, DType dtype, 
   return std::max({own, CudnnAttentionPartOf(s, true).bytes, CudnnAttentionPartOf(s, false).bytes});
 }
 
-/// AddSumOfSquares of n elements: the sums of its blocks.
+/// A term of AddSumsOfSquares, of n elements: the sums of its blocks. All terms' are wanted at once.
 constexpr int64_t kSumOfSquaresBlock = 65536;  ///< elements of a block: part of the order in reduce.h
 constexpr int64_t SumOfSquaresWorkspaceBytes(int64_t n) {
   return (n + kSumOfSquaresBlock - 1) / kSumOfSquaresBlock * 8;

@@ -291,9 +291,11 @@ void GpuExecutor::CopyTensor(const Tensor& from, const Tensor& to, void* stream)
 void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext& kernel) {
   const int64_t units = static_cast<int64_t>(layout_.units.size());
   gpu_.Set(facts_.data, 0, facts_.bytes(), kernel.stream);
+  std::vector<SquareTerm> terms;
   for (const UnitGradient& unit : bound.gradients)
     for (const ShardRange& range : layout_.ShardRanges(unit.unit, plan_.options.rank))
-      AddSumOfSquares(kernel, unit.gradient.Part(range), facts_.Flat(unit.unit, 1));
+      terms.push_back({unit.gradient.Part(range), facts_.Flat(unit.unit, 1)});
+  AddSumsOfSquares(kernel, terms);
   WriteStepFacts(kernel, losses_, NoticesOf(step.inputs), facts_.Flat(units, kNormFacts));
   if (communicators_.sums) {
     Mark exchange;

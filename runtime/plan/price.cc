@@ -103,11 +103,13 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
   }
 }
 
-/// What the kernels of a GPU's compute stream share: those of segments, and the sum of squares of a unit's part.
+/// What the kernels of a GPU's compute stream share: those of segments, and the sums of squares of a rank's gradients.
 int64_t GpuWorkspaceBytes(const ModelLayout& layout) {
-  int64_t bytes = 0;
+  int64_t squares = 0;
+  for (const ParamUnit& unit : layout.units)
+    for (const Bucket& bucket : unit.buckets) squares += SumOfSquaresWorkspaceBytes(bucket.numel() / layout.ranks);
+  int64_t bytes = squares;
   for (const SegmentSpec& segment : layout.segments) bytes = std::max(bytes, segment.gpu_workspace);
-  for (const ParamUnit& unit : layout.units) bytes = std::max(bytes, SumOfSquaresWorkspaceBytes(unit.numel));
   return bytes;
 }
 

@@ -159,6 +159,31 @@ TEST_CASE("attention within documents is told in a plan's text, and needs no mem
   CHECK(workspace[1] == MatMulWorkspaceBytes());
 }
 
+TEST_CASE("a GPU's workspace has room for the sums of squares of all that a rank owns") {
+  ModelConfig model = TinyGpt();
+  model.hidden = 512, model.ffn = 2048;
+  ZeroConfig zero = SmallZero(GENERATE(0, 2, 3));
+  zero.reduce_bucket_size = GENERATE(100'000, 600'000);
+  const int ranks = GENERATE(1, 2, 3);
+  CAPTURE(zero.stage, zero.reduce_bucket_size, ranks);
+  ModelLayout layout = TinyLayout(model, zero, ranks);
+  for (SegmentSpec& segment : layout.segments) segment.gpu_workspace = 0;  // what kernels of segments need is more
+  PlanOptions options;
+  options.stage = zero.stage;
+  options.ranks = ranks;
+  options.device = DeviceKind::cuda;
+  int64_t want = 0, blocks_of_one = 0;
+  for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit)
+    for (const ShardRange& range : layout.ShardRanges(unit, ranks - 1)) {
+      want += SumOfSquaresWorkspaceBytes(range.count);
+      blocks_of_one = std::max(blocks_of_one, SumOfSquaresWorkspaceBytes(range.count) / 8);
+    }
+  CHECK(BuildPlan(layout, options).price.workspace_bytes == want);
+  CHECK((blocks_of_one > 1 || zero.reduce_bucket_size / ranks <= 65536));
+  layout.segments.back().gpu_workspace = want + 1;
+  CHECK(BuildPlan(layout, options).price.workspace_bytes == want + 1);
+}
+
 TEST_CASE("a forward-only plan runs in the memory of a few segments") {
   const ModelLayout layout = TinyLayout(TinyGpt(12), SmallZero(0), 1);
   PlanOptions o;

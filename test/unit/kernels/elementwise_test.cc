@@ -150,10 +150,48 @@ TEST_CASE("the sum of squares has its documented order") {
       for (int threads : {1, 2, 3, 5}) {
         CHECK(SumOfSquares({threads}, x) == want);
         const Array sum = Array::Of(DType::f64, {1}, {0.5});
-        AddSumOfSquares({threads}, x, sum);
+        const SquareTerm term[] = {{x, sum}};
+        AddSumsOfSquares({threads}, term);
         CHECK(sum[0] == 0.5 + want);
       }
     }
+}
+
+TEST_CASE("sums of squares are added one term after another, several to one sum") {
+  const std::vector<Array> values = {Array::Random(DType::f32, {70'001}, 1), Array::Random(DType::f64, {17}, 2, 1e8),
+                                     Array(DType::f32, {0}), Array::Random(DType::f32, {5}, 3, 1e-3)};
+  const size_t order[] = {0, 1, 2, 3, 1, 0}, to[] = {1, 0, 1, 0, 1, 0};
+  const Array before = Array::Of(DType::f64, {2}, {0.1, 1e17});
+  double want[] = {before[0], before[1]};
+  for (size_t i = 0; i < 6; ++i) want[to[i]] += SumOfSquares({}, values[order[i]]);
+  const auto got = OnAnyThreads([&](const KernelContext& context) {
+    const Array sums = before;
+    std::vector<SquareTerm> terms;
+    for (size_t i = 0; i < 6; ++i)
+      terms.push_back({values[order[i]], sums.tensor().Flat(static_cast<int64_t>(to[i]), 1)});
+    AddSumsOfSquares(context, terms);
+    return std::vector<Array>{sums};
+  });
+  CHECK(got[0] == Array::Of(DType::f64, {2}, {want[0], want[1]}));
+  AddSumsOfSquares({}, {});
+}
+
+TEST_CASE("sums of squares refuse tensors that do not fit") {
+  const Array x(DType::f32, {4}), half(DType::bf16, {4}), sum = Array::Of(DType::f64, {1}, {1}),
+                                                          narrow(DType::f32, {1});
+  const Array two(DType::f64, {2});
+  Tensor elsewhere = x, null = x;
+  elsewhere.device.kind = DeviceKind::cuda;
+  null.data = nullptr;
+  const SquareTerm good{x, sum};
+  const std::vector<SquareTerm> bad_terms = {{half, sum}, {x, narrow},      {x, two},
+                                             {x, {}},     {elsewhere, sum}, {null, sum}};
+  for (const SquareTerm& bad : bad_terms) {
+    const SquareTerm terms[] = {good, bad};
+    const Array before = sum;
+    CHECK_THROWS_AS(AddSumsOfSquares({}, terms), std::invalid_argument);
+    CHECK(sum == before);
+  }
 }
 
 TEST_CASE("the sum of squares propagates what is not finite") {
