@@ -10,6 +10,7 @@
 #include "runtime/job/checks.h"
 #include "runtime/job/deepspeed.h"
 #include "runtime/job/keys.h"
+#include "runtime/job/names.h"
 #include "runtime/job/presets.h"
 #include "runtime/job/problems.h"
 #include "runtime/job/tokenizer_keys.h"
@@ -125,6 +126,15 @@ void FillIn(const Value& root, JobSpec& spec) {
   if (spec.data.sequence_length == 0) spec.data.sequence_length = model.max_positions;
 }
 
+/// What a key that is read does not do in this job.
+void AddNotes(JobSpec& spec) {
+  if (spec.training.recompute == RecomputeMode::activation && spec.model.activation != Activation::swiglu)
+    spec.notes.push_back("training.recompute: activation is as none with model.activation " +
+                         NameOf(spec.model.activation, kActivationNames) +
+                         ": its output is kept, since GPUs compute it within a matrix product, from sums that are not "
+                         "rounded yet.");
+}
+
 void ResolvePaths(const std::string& folder, JobSpec& spec) {
   for (std::string& path : spec.data.train) path = ResolvePath(path, folder);
   for (std::string& path : spec.data.validation) path = ResolvePath(path, folder);
@@ -155,6 +165,7 @@ JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std
   ReadDeepSpeed(root, ranks, spec, problems);
   CheckSpec(spec, problems);
   problems.ThrowIfAny();
+  AddNotes(spec);
   ResolvePaths(folder, spec);
   return spec;
 }

@@ -14,7 +14,9 @@ enum class Norm { layer_norm, rms_norm };
 enum class PositionKind { learned, rope };
 enum class Activation { gelu, gelu_tanh, swiglu };
 enum class Precision { fp32, bf16, fp16 };
-enum class RecomputeMode { none, attention, full };
+/// What the backward computes again instead of keeping it, each with what those before it do: nothing; the output of
+/// SwiGLU; attention halves; all of a block.
+enum class RecomputeMode { none, activation, attention, full };
 enum class OnNan { stop, skip };
 /// What ranks compute on. automatic: the GPUs where every node has them, else CPUs.
 enum class DeviceChoice { automatic, cpu, gpu };

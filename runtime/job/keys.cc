@@ -352,7 +352,8 @@ std::vector<Key> TrainingKeys() {
       Integer("training.validate_batches", DS_FIELD(training.validate_batches), 1, kMany, nullptr,
               "global batches a validation"),
       Choice("training.recompute", DS_FIELD(training.recompute), kRecomputeNames, nullptr,
-             "what the backward computes anew instead of keeping it: nothing, the attention halves, whole blocks"),
+             "what the backward computes anew instead of keeping it: nothing, the output of swiglu, that and the "
+             "attention halves, whole blocks"),
       Flag("training.deterministic", DS_FIELD(training.deterministic), nullptr,
            "the same job on the same machine gives the same bits; false lets kernels that do not promise it run"),
       Flag("training.exact_sharding", DS_FIELD(training.exact_sharding), nullptr,

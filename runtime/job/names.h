@@ -15,8 +15,10 @@ inline const Names<ScheduleKind> kScheduleNames = {{"gpipe", ScheduleKind::gpipe
                                                    {"interleaved", ScheduleKind::interleaved},
                                                    {"zb-h1", ScheduleKind::zb_h1},
                                                    {"zb-v", ScheduleKind::zb_v}};
-inline const Names<RecomputeMode> kRecomputeNames = {
-    {"none", RecomputeMode::none}, {"attention", RecomputeMode::attention}, {"full", RecomputeMode::full}};
+inline const Names<RecomputeMode> kRecomputeNames = {{"none", RecomputeMode::none},
+                                                     {"activation", RecomputeMode::activation},
+                                                     {"attention", RecomputeMode::attention},
+                                                     {"full", RecomputeMode::full}};
 inline const Names<OnNan> kOnNanNames = {{"stop", OnNan::stop}, {"skip", OnNan::skip}};
 inline const Names<DeviceChoice> kDeviceNames = {
     {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"gpu", DeviceChoice::gpu}};

@@ -19,6 +19,7 @@ struct Builder {
   DType compute;
   MicroBatchShape shape;
   bool reset_attention;
+  RecomputeMode recompute;
 
   int64_t N() const { return shape.samples * shape.tokens; }
   int64_t D() const { return model.hidden; }
@@ -27,6 +28,7 @@ struct Builder {
   int64_t QkvWidth() const { return (model.heads + 2 * model.kv_heads) * model.head_size(); }
   bool Swiglu() const { return model.activation == Activation::swiglu; }
   int64_t UpWidth() const { return Swiglu() ? 2 * F() : F(); }
+  bool SavesActivated() const { return !Swiglu() || recompute == RecomputeMode::none; }
   /// Statistics, logits and losses are kept in at least f32.
   DType Wide() const { return compute == DType::f64 ? DType::f64 : DType::f32; }
   /// GPT-2's scaling of what is added to the residual stream: two projections a layer.
@@ -163,13 +165,12 @@ SegmentSpec Builder::Mlp(int64_t layer) const {
   s.saved.push_back(T("pre", {N(), UpWidth()}));
   s.carried = {T("dpre", {N(), UpWidth()}), T("dnormed", {N(), D()})};
   CarryDropped(s);
-  std::vector<TensorSpec> forward{T("activated", {N(), F()})};
-  if (model.dropout > 0) forward.push_back(T("projection", {N(), D()}));
-  s.forward_scratch = LayOut(forward);
+  std::vector<TensorSpec> again;  // computed in forward, and again in backward_weight
+  (SavesActivated() ? s.saved : again).push_back(T("activated", {N(), F()}));
+  s.backward_weight_scratch = LayOut(again);
+  if (model.dropout > 0) again.push_back(T("projection", {N(), D()}));
+  s.forward_scratch = LayOut(again);
   if (Swiglu()) s.backward_input_scratch = LayOut({T("dactivated", {N(), F()})});
-  if (model.activation == Activation::gelu_tanh && MayFuseGelu(GeluKind::tanh, compute, F()))
-    s.gpu_recompute_scratch = LayOut({T("activated", {N(), F()})});
-  s.backward_weight_scratch = LayOut({T("activated", {N(), F()})});
 
   s.gpu_workspace = GpuWorkspace(model.bias ? std::max(UpWidth(), D()) : 0);
 
@@ -215,8 +216,8 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 }
 
 std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape,
-                                       bool reset_attention) {
-  const Builder builder{model, compute, shape, reset_attention};
+                                       bool reset_attention, RecomputeMode recompute) {
+  const Builder builder{model, compute, shape, reset_attention, recompute};
   std::vector<SegmentSpec> segments;
   segments.push_back(builder.Embedding());
   for (int64_t layer = 0; layer < model.layers; ++layer) {

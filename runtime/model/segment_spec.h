@@ -73,9 +73,8 @@ struct SegmentSpec {
   std::vector<TensorSpec> saved;    ///< written by forward and recompute, read by the backward passes
   std::vector<TensorSpec> carried;  ///< written by backward_input, read by backward_weight
   int64_t forward_scratch = 0, backward_input_scratch = 0, backward_weight_scratch = 0;  ///< bytes
-  int64_t gpu_recompute_scratch = 0;  ///< bytes; only a GPU's Recompute is given scratch
-  int64_t gpu_workspace = 0;          ///< bytes of KernelContext::workspace that its passes need on a GPU
-  int64_t gpu_tables = 0;             ///< bytes that it keeps on a GPU and shares with all segments that have such
+  int64_t gpu_workspace = 0;  ///< bytes of KernelContext::workspace that its passes need on a GPU
+  int64_t gpu_tables = 0;     ///< bytes that it keeps on a GPU and shares with all segments that have such
   double forward_flops = 0, backward_input_flops = 0, backward_weight_flops = 0;
   double recompute_flops = 0;         ///< of the forward without its last projection
   std::vector<ProductSpec> products;  ///< of all passes; the FLOPs above count them, and attention's
@@ -88,7 +87,8 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 
 /// The segments of a model in order: embedding, (attention, mlp) x layers, head. `compute` is the dtype of activations:
 /// f32, bf16, f16, or f64 for tests. Describes the CPU backend. reset_attention: data.reset_attention. The work stated
-/// is then that of samples of one document; with more of them it is less.
+/// is then that of samples of one document; with more of them it is less. recompute: training.recompute, which decides
+/// whether an MLP saves the output of its activation.
 ///
 /// saved, carried and scratch, with N = samples * tokens, statistics in f32 (f64 when compute is f64):
 ///   embedding  saved: -                    carried: -   backward_weight scratch: dropped dy [N, D] when dropout > 0
@@ -96,15 +96,20 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 ///                     log_sum_exp [B, H, T]
 ///              carried: dqkv [N, (H + 2 KV) hd], dnormed [N, D], dropped_dy [N, D] when dropout > 0
 ///              forward scratch: projection [N, D]; backward_input scratch: dattended [N, H hd]
-///   mlp        saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], pre [N, F] ([N, 2F] gate and up for SwiGLU)
+///   mlp        saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], pre [N, F] ([N, 2F] gate and up for SwiGLU),
+///                     activated [N, F] (SwiGLU: with RecomputeMode::none alone)
 ///              carried: dpre like pre, dnormed [N, D], dropped_dy [N, D] when dropout > 0
-///              forward scratch: activated [N, F] and projection [N, D]; backward_input scratch: dactivated [N, F]
-///              (SwiGLU only); backward_weight scratch: activated [N, F]; a GPU's recompute scratch: activated [N, F]
-///              (where MayFuseGelu, kernels/linear.h: the kernel that writes pre writes it too)
+///              forward scratch: activated [N, F] where it is not saved, projection [N, D]; backward_input scratch:
+///              dactivated [N, F] (SwiGLU only); backward_weight scratch: activated [N, F] where it is not saved
 ///   head       saved: normed [N, D], mean [N] (LayerNorm only), rstd [N], dlogits [N, Vp]
 ///              carried: dnormed [N, D]
 ///              forward scratch: logits [min(N, kHeadRows), Vp] f32 (f64), losses [N] f32 (f64)
-/// Every scratch tensor is aligned to 64 bytes, in the order named. Other Recomputes are given no scratch.
+/// Every scratch tensor is aligned to 64 bytes, in the order named. Recompute is given no scratch.
+///
+/// An activation that is not saved is computed again from pre by the kernel that computed it in the forward, to the
+/// same bits: no matrix product, but a read of pre and a write of the activation. GELU's is saved in every mode: GPUs
+/// compute it within the product before it, from sums that are not rounded yet (kernels/linear.h). With
+/// RecomputeMode::full SwiGLU runs as often either way, and memory that backward_input does not hold serves others.
 ///
 /// Parameters, in this order. A norm has a bias when it is a LayerNorm, whatever model.bias says (the kernel reads
 /// one); a linear layer has one when model.bias (qkv: model.qkv_bias). Matrices: normal(0, 0.02), proj and down
@@ -117,7 +122,7 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 ///              up.bias (gate_up.bias), down.weight [D, F], down.bias
 ///   head       head.norm.weight, head.norm.bias, head.weight [Vp, D] (untied)
 std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape,
-                                       bool reset_attention = false);
+                                       bool reset_attention = false, RecomputeMode recompute = RecomputeMode::none);
 
 /// Rows of logits that the CPU head computes at a time.
 inline constexpr int64_t kHeadRows = 256;

@@ -153,9 +153,6 @@ class ShapeChecker {
         need(Operand::carried, Access::read, LayOut(spec.carried));
         need(Operand::scratch, Access::write, spec.backward_weight_scratch);
         break;
-      case ActionKind::recompute:
-        if (plan_.options.device == DeviceKind::cuda) need(Operand::scratch, Access::write, spec.gpu_recompute_scratch);
-        break;
       default:
         break;
     }

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/job/names.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/price.h"
 
@@ -74,7 +75,7 @@ Change WithoutSnapshot(const JobSpec& spec) {
 }
 
 Change WithRecompute(const JobSpec& spec, RecomputeMode mode) {
-  Change change{std::string("training.recompute: ") + (mode == RecomputeMode::full ? "full" : "attention"), spec};
+  Change change{"training.recompute: " + NameOf(mode, kRecomputeNames), spec};
   change.spec.training.recompute = mode;
   return change;
 }
@@ -114,8 +115,11 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
     for (int stage = spec.zero.stage + 1; stage <= 3; ++stage)
       if (attempt(WithStage(spec, stage))) break;
   if (options.snapshot && options.device == DeviceKind::cpu) attempt(WithoutSnapshot(spec));
-  for (RecomputeMode mode : {RecomputeMode::attention, RecomputeMode::full})
-    if (mode > spec.training.recompute && attempt(WithRecompute(spec, mode))) break;
+  for (RecomputeMode mode : {RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full}) {
+    if (mode <= spec.training.recompute) continue;
+    if (mode == RecomputeMode::activation && spec.model.activation != Activation::swiglu) continue;  // keeps as much
+    if (attempt(WithRecompute(spec, mode))) break;
+  }
   for (int64_t n = SmallerMicroBatch(spec.batch.micro_batch_size); n > 0; n = SmallerMicroBatch(n))
     if (attempt(WithMicroBatch(spec, n))) break;
   if (!remedies.empty()) return remedies;

@@ -62,9 +62,9 @@ inline bool ShardsParameters(const ParamUnit& unit, const PlanOptions& options) 
 
 /// Whether the segment's saved tensors are dropped and computed again.
 inline bool Recomputes(const SegmentSpec& segment, const PlanOptions& options) {
-  if (!options.training || options.recompute == RecomputeMode::none) return false;
-  return segment.kind == SegmentKind::attention ||
-         (options.recompute == RecomputeMode::full && segment.kind == SegmentKind::mlp);
+  if (!options.training) return false;
+  return (segment.kind == SegmentKind::attention && options.recompute >= RecomputeMode::attention) ||
+         (segment.kind == SegmentKind::mlp && options.recompute == RecomputeMode::full);
 }
 
 /// Whether the action reads its segment's parameters.

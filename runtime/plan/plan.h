@@ -8,7 +8,7 @@
 // A place "inside" a whole buffer is the owned range of the bucket; "in" a shard buffer it is ShardRange::shard_begin.
 //
 //   Forward         input, params -> output, saved; scratch. Head: adds to the loss of its micro-batch
-//   Recompute       input, params -> saved (a buffer of its own: the forward's was dropped); scratch on GPUs
+//   Recompute       input, params -> saved (a buffer of its own: the forward's was dropped)
 //   BackwardInput   input, params, saved, output_grad -> input_grad, carried; scratch. The embedding has none
 //   BackwardWeight  input, saved, carried, output_grad -> grads; scratch. No params: they may be gone. Writes the
 //                   gradients (padding too: zeros), or adds to them when `accumulate`
@@ -176,7 +176,7 @@ struct PlanOptions {
   int stage = 0;
   DType compute = DType::f32;
   int64_t micro_batches = 1;
-  RecomputeMode recompute = RecomputeMode::none;
+  RecomputeMode recompute = RecomputeMode::none;  ///< the layout's too: what its segments save follows it
   /// Stages 0 and 1 also reduce every micro-batch. The price: micro_batches times the reduce-scatters of a step, and a
   /// gradient buffer of a unit; stage 1 then keeps a gradient shard only, as stage 2 does.
   bool exact_sharding = false;

@@ -82,7 +82,8 @@ PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind d
 
 ModelLayout LayoutOf(const JobSpec& spec, int ranks) {
   const MicroBatchShape shape{spec.batch.micro_batch_size, spec.data.sequence_length};
-  return BuildLayout(BuildSegments(spec.model, ComputeDType(spec.precision), shape, spec.data.reset_attention),
+  return BuildLayout(BuildSegments(spec.model, ComputeDType(spec.precision), shape, spec.data.reset_attention,
+                                   spec.training.recompute),
                      spec.zero, ranks);
 }
 

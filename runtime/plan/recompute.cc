@@ -6,17 +6,13 @@ namespace ds {
 namespace {
 
 /// Recompute for the backward whose first action is `backward`; writes `saved`.
-Action RecomputeFor(Plan& plan, const Action& backward, const SegmentSpec& segment, int saved) {
+Action RecomputeFor(const Action& backward, const SegmentSpec& segment, int saved) {
   Action action;
   action.kind = ActionKind::recompute;
   action.segment = backward.segment;
   action.micro_batch = backward.micro_batch;
   action.flops = segment.recompute_flops;
   action.uses = {*backward.Find(Operand::input), {Operand::saved, 0, saved, Access::write}};
-  if (plan.options.device == DeviceKind::cuda)
-    AddOwnBuffer(plan, action, Operand::scratch, BufferKind::scratch,
-                 "scratch.recompute." + segment.name + ".mb" + std::to_string(action.micro_batch),
-                 segment.gpu_recompute_scratch);
   return action;
 }
 
@@ -37,7 +33,7 @@ void AddRecompute(const ModelLayout& layout, Plan& plan) {
           Buffer copy = plan.buffers[saved];
           copy.name = "re" + copy.name;
           again[saved] = AddBuffer(plan, std::move(copy));
-          actions.push_back(RecomputeFor(plan, action, segment, again[saved]));
+          actions.push_back(RecomputeFor(action, segment, again[saved]));
         }
         use.buffer = again[saved];
       }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runtime/job/names.h"
 #include "runtime/plan/lifetime.h"
 #include "runtime/plan/passes.h"
 #include "runtime/plan/planner.h"
@@ -49,25 +50,13 @@ std::string Millis(double seconds) {
   return text;
 }
 
-const char* NameOf(RecomputeMode mode) {
-  switch (mode) {
-    case RecomputeMode::none:
-      return "none";
-    case RecomputeMode::attention:
-      return "attention";
-    case RecomputeMode::full:
-      return "full";
-  }
-  return "?";
-}
-
 std::string Header(const ModelLayout& layout, const Plan& plan) {
   const PlanOptions& o = plan.options;
   std::string text = "plan of rank " + std::to_string(o.rank) + " of " + std::to_string(o.ranks) + ": ";
   text += o.training ? "training, ZeRO stage " : "forward only, ZeRO stage ";
   text += std::to_string(o.stage) + ", " + ds::NameOf(o.compute) + ", " + std::to_string(o.micro_batches) +
-          (o.micro_batches == 1 ? " micro-batch" : " micro-batches") + ", recompute " + NameOf(o.recompute) +
-          (o.exact_sharding ? ", exact sharding" : "") +
+          (o.micro_batches == 1 ? " micro-batch" : " micro-batches") + ", recompute " +
+          NameOf(o.recompute, kRecomputeNames) + (o.exact_sharding ? ", exact sharding" : "") +
           (std::any_of(layout.segments.begin(), layout.segments.end(),
                        [](const SegmentSpec& segment) { return segment.reset_attention; })
                ? ", attention within documents"

@@ -13,14 +13,14 @@ class MlpSegment : public BranchSegment {
         up_(FindLinear(Swiglu() ? "gate_up" : "up")),
         down_(FindLinear("down")),
         pre_(RequiredTensor(spec.saved, "pre")),
+        activated_(Swiglu() ? TensorIndex(spec.saved, "activated") : RequiredTensor(spec.saved, "activated")),
         dpre_(RequiredTensor(spec.carried, "dpre")) {}
 
   void Forward(const StepContext& step, const SegmentIo& io) const override {
     Require(Pass::forward, "y", io.y, compute(), SampleShape());
     WriteSaved(Pass::forward, step, io);
     Scratch scratch(spec().name, io.scratch);
-    Tensor activated = scratch.Take(compute(), ActivatedShape());
-    if (Swiglu()) SwigluForward(step.kernel, io.saved[pre_], activated);  // GELU: WriteBranchSaved did it
+    const Tensor activated = Activated(step, io, scratch);
     WriteY(step, io, down_, activated, scratch);
   }
 
@@ -28,7 +28,7 @@ class MlpSegment : public BranchSegment {
     RequireBackward(Pass::backward_input, io);
     const Tensor dy = WriteBranchDy(step, io);
     if (Swiglu()) {
-      Tensor dactivated = ScratchActivated(io);
+      Tensor dactivated = Scratch(spec().name, io.scratch).Take(compute(), ActivatedShape());
       LinearBackwardInput(step, down_, io, dy, dactivated);
       SwigluBackward(step.kernel, dactivated, io.saved[pre_], io.carried[dpre_]);
     } else {
@@ -40,48 +40,39 @@ class MlpSegment : public BranchSegment {
 
   void BackwardWeight(const StepContext& step, const SegmentIo& io) const override {
     RequireBackward(Pass::backward_weight, io);
-    Tensor activated = ScratchActivated(io);
-    Activate(step, io, activated);
-    LinearBackwardWeight(step, down_, io, BranchDy(step, io), activated);
+    Scratch scratch(spec().name, io.scratch);
+    LinearBackwardWeight(step, down_, io, BranchDy(step, io), Activated(step, io, scratch));
     LinearBackwardWeight(step, up_, io, io.carried[dpre_], io.saved[norm_.normed]);
     NormBackwardWeight(step, model(), norm_, io, Rows(io.x));
   }
 
  protected:
-  /// With GELU also the activation, into the scratch where there is one. A GPU may compute both in one kernel, and then
-  /// pre anew by the same one, since a product on its own may add in another order: there Recompute has scratch.
   void WriteBranchSaved(const StepContext& step, const SegmentIo& io) const override {
-    if (Swiglu() || !io.scratch) {
+    if (Swiglu()) {
       LinearForward(step, up_, io, io.saved[norm_.normed], io.saved[pre_]);
+      if (activated_ >= 0) SwigluForward(step.kernel, io.saved[pre_], io.saved[activated_]);
     } else {
       LinearGeluForward(step.kernel, Gelu(), io.saved[norm_.normed], io.params[up_.weight],
-                        up_.bias >= 0 ? io.params[up_.bias] : Tensor(), io.saved[pre_], ScratchActivated(io));
+                        up_.bias >= 0 ? io.params[up_.bias] : Tensor(), io.saved[pre_], io.saved[activated_]);
     }
   }
 
  private:
   bool Swiglu() const { return model().activation == Activation::swiglu; }
 
-  /// The first tensor of the scratch, [N, F].
-  Tensor ScratchActivated(const SegmentIo& io) const {
-    return Scratch(spec().name, io.scratch).Take(compute(), ActivatedShape());
-  }
-
-  /// The activation is computed again rather than saved: it costs no matrix product. Where it was fused with one it
-  /// came from pre before that was rounded: the two differ by less than a rounding of pre.
-  void Activate(const StepContext& step, const SegmentIo& io, Tensor activated) const {
-    if (Swiglu()) {
-      SwigluForward(step.kernel, io.saved[pre_], activated);
-    } else {
-      GeluForward(step.kernel, Gelu(), io.saved[pre_], activated);
-    }
+  /// The saved activation [N, F]; where SwiGLU's is not, computed from pre into the scratch.
+  Tensor Activated(const StepContext& step, const SegmentIo& io, Scratch& scratch) const {
+    if (activated_ >= 0) return io.saved[activated_];
+    Tensor activated = scratch.Take(compute(), ActivatedShape());
+    SwigluForward(step.kernel, io.saved[pre_], activated);
+    return activated;
   }
 
   GeluKind Gelu() const { return model().activation == Activation::gelu ? GeluKind::exact : GeluKind::tanh; }
   Shape ActivatedShape() const { return {rows(), model().ffn}; }
 
   const LinearIndices up_, down_;
-  const int pre_, dpre_;
+  const int pre_, activated_, dpre_;  // activated_ -1: SwiGLU's, computed by every pass that reads it
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST_CASE("attention within documents: recomputation, threads and stages change 
     spec.training.validate_every = 5;
     const RunOutcome first = Run(spec, RunOptions{.ranks = 2});
     REQUIRE(first.error == "");
-    for (RecomputeMode mode : {RecomputeMode::attention, RecomputeMode::full})
+    for (RecomputeMode mode : {RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full})
       for (int stage = 0; stage <= 3; ++stage) {
         CAPTURE(stage, static_cast<int>(mode));
         spec.training.recompute = mode;

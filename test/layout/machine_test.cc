@@ -87,7 +87,7 @@ JobSpec Short(JobSpec spec) {
 TEST_CASE("a CPU run multiplies exactly the products that its plans name") {
   const bool llama = GENERATE(false, true);
   const Precision precision = GENERATE(Precision::fp32, Precision::bf16);
-  const RecomputeMode recompute = GENERATE(RecomputeMode::none, RecomputeMode::full);
+  const RecomputeMode recompute = GENERATE(RecomputeMode::none, RecomputeMode::activation, RecomputeMode::full);
   const int64_t accumulation = GENERATE(1, 2);
   CAPTURE(llama, static_cast<int>(precision), static_cast<int>(recompute), accumulation);
   JobSpec spec = Short(llama ? TinyLlama() : TinySpec());
@@ -131,6 +131,8 @@ TEST_CASE("the device memory that a GPU job takes is what its plan predicts, les
   spec.zero.stage = GENERATE(0, 3);
   spec.batch.accumulation = GENERATE(1, 3);
   spec.precision = GENERATE(Precision::fp32, Precision::bf16);
+  spec.training.recompute =
+      GENERATE(RecomputeMode::none, RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full);
   spec.batch.micro_batch_size = 4;
   const ModelLayout layout = LayoutOf(spec, 1);
   PlanOptions options = PlanOptionsOf(spec, 0, 1, DeviceKind::cuda);

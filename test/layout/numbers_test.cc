@@ -202,6 +202,7 @@ TEST_CASE("a watched step finds nothing where nothing is wrong, in memory full o
   const Layout layouts[] = {{0, Precision::fp16, RecomputeMode::full, false},
                             {1, Precision::fp32, RecomputeMode::none, true},
                             {2, Precision::bf16, RecomputeMode::attention, true},
+                            {2, Precision::bf16, RecomputeMode::activation, true},
                             {3, Precision::bf16, RecomputeMode::full, false}};
   for (const Layout& layout : layouts) {
     CAPTURE(layout.stage);

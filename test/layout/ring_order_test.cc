@@ -13,6 +13,7 @@
 namespace ds::layout_test {
 namespace {
 
+/// Without `activation`, whose plan is that of none in GPT-2's shape.
 const RecomputeMode kModes[] = {RecomputeMode::none, RecomputeMode::attention, RecomputeMode::full};
 
 /// 3, 4 and 8 ranks, each with 1 sample a micro-batch or more; buckets of every size, some of them less than a chunk.

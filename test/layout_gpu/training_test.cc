@@ -76,7 +76,7 @@ TEST_CASE("recomputation changes no bit on one GPU, where layers are fused with 
       JobSpec spec = shape;
       spec.precision = precision;
       const RunOutcome kept = RunStage(spec, 0, OnGpus(1));
-      for (RecomputeMode mode : {RecomputeMode::attention, RecomputeMode::full}) {
+      for (RecomputeMode mode : {RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full}) {
         spec.training.recompute = mode;
         RequireSame(kept, RunStage(spec, 0, OnGpus(1)));
       }
@@ -95,14 +95,15 @@ TEST_CASE("stages agree bit for bit on one GPU") {
 
 TEST_CASE("stages agree bit for bit on two GPUs, with and without recomputation") {
   if (!HasGpus(2)) return;
-  JobSpec spec = TinySpec();
-  spec.precision = Precision::bf16;
-  const RunOutcome first = RunStage(spec, 0, OnGpus(2));
-  for (RecomputeMode mode : {RecomputeMode::none, RecomputeMode::full}) {
-    for (int stage = 0; stage <= 3; ++stage) {
-      CAPTURE(stage, static_cast<int>(mode));
-      spec.training.recompute = mode;
-      RequireSame(first, RunStage(spec, stage, OnGpus(2)));
+  for (JobSpec spec : {TinySpec(), TinyLlama()}) {
+    spec.precision = Precision::bf16;
+    const RunOutcome first = RunStage(spec, 0, OnGpus(2));
+    for (RecomputeMode mode : {RecomputeMode::none, RecomputeMode::activation, RecomputeMode::full}) {
+      for (int stage = 0; stage <= 3; ++stage) {
+        CAPTURE(stage, static_cast<int>(mode), static_cast<int>(spec.model.norm));
+        spec.training.recompute = mode;
+        RequireSame(first, RunStage(spec, stage, OnGpus(2)));
+      }
     }
   }
 }

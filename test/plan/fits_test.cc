@@ -129,6 +129,43 @@ TEST_CASE("suggested changes fit, and changes that do not are not suggested") {
   CHECK(!Has(text, "zero_optimization.stage"));
 }
 
+TEST_CASE("recomputation is suggested in the order of what it costs, and only where it keeps less") {
+  const char* const name = "training.recompute: ";
+  for (Activation kind : {Activation::gelu_tanh, Activation::swiglu}) {
+    JobSpec spec = Job();
+    spec.model.activation = kind;
+    auto need = [&](RecomputeMode mode) {
+      JobSpec changed = spec;
+      changed.training.recompute = mode;
+      return Need(changed, 2);
+    };
+    auto suggested = [&](RecomputeMode now, int64_t limit) {
+      JobSpec changed = spec;
+      changed.training.recompute = now;
+      changed.memory.device_limit = limit;
+      const std::string text = Refusal(changed, 2);
+      INFO(text);
+      const size_t at = text.find(std::string("\n  ") + name);
+      if (at == std::string::npos) return std::string();
+      CHECK(text.find(std::string("\n  ") + name, at + 1) == std::string::npos);
+      const size_t begin = at + 3 + std::string(name).size();
+      return text.substr(begin, text.find(' ', begin) - begin);
+    };
+    const bool swiglu = kind == Activation::swiglu;
+    CAPTURE(swiglu);
+    using enum RecomputeMode;
+    CHECK((need(activation) < need(none)) == swiglu);
+    REQUIRE(need(attention) < need(activation));
+    REQUIRE(need(full) < need(attention));
+    CHECK(suggested(none, need(none) - 1) == (swiglu ? "activation" : "attention"));
+    CHECK(suggested(none, need(activation) - 1) == "attention");
+    CHECK(suggested(none, need(attention) - 1) == "full");
+    CHECK(suggested(activation, need(activation) - 1) == "attention");
+    CHECK(suggested(attention, need(attention) - 1) == "full");
+    CHECK(suggested(full, need(full) - 1).empty());
+  }
+}
+
 TEST_CASE("what fits nowhere says so") {
   JobSpec spec = Job();
   spec.memory.device_limit = 1 << 20;

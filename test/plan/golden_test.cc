@@ -24,7 +24,7 @@ PlanOptions Options(int stage) {
 void CheckGolden(const std::string& name, const ModelConfig& model, const PlanOptions& options) {
   ZeroConfig zero = SmallZero(options.stage);
   zero.reduce_bucket_size = 16384;
-  const ModelLayout layout = TinyLayout(model, zero, options.ranks, options.compute);
+  const ModelLayout layout = TinyLayout(model, zero, options.ranks, options.compute, {2, 16}, options.recompute);
   const std::string text = ToText(layout, BuildPlan(layout, options));
   const std::filesystem::path path = std::string(DS_SOURCE_DIR) + "/test/plan/golden/" + name + ".txt";
   if (std::getenv("DS_UPDATE_GOLDEN")) WriteFileAtomically(path, text);
@@ -47,6 +47,9 @@ TEST_CASE("plans print as the golden texts", "[golden]") {
   recompute.recompute = RecomputeMode::full;
   recompute.compute = DType::bf16;
   CheckGolden("stage2-recompute-bf16", TinyLlama(), recompute);
+
+  recompute.recompute = RecomputeMode::activation;
+  CheckGolden("stage2-activation-bf16", TinyLlama(), recompute);
 
   PlanOptions tight = Options(3);  // two segments' parameters at a time, none kept for the backward
   tight.max_live_parameters = 60'000;

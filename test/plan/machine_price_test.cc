@@ -83,9 +83,10 @@ TEST_CASE("a machine is the file's, and the default where the file has nothing")
 }
 
 TEST_CASE("a step's compute time is the sum of its products and attention at their own rates") {
-  const ModelLayout layout = test::TinyLayout(test::TinyLlama(), test::SmallZero(0), 1);
   PlanOptions options;
-  options.recompute = GENERATE(RecomputeMode::none, RecomputeMode::full);
+  options.recompute = GENERATE(RecomputeMode::none, RecomputeMode::activation, RecomputeMode::full);
+  const ModelLayout layout =
+      test::TinyLayout(test::TinyLlama(), test::SmallZero(0), 1, DType::f32, {2, 16}, options.recompute);
   options.deterministic = GENERATE(true, false);
   MachineFile file;
   file.device.name = "x";

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "runtime/plan/check.h"
+#include "runtime/plan/passes.h"
 #include "runtime/plan/planner.h"
 #include "test/catch.h"
 #include "test/plan/conflicts.h"
@@ -31,13 +32,15 @@ std::vector<Sample> Samples() {
     o.exact_sharding = exact;
     o.recompute = recompute;
     o.max_live_parameters = max_live;
-    ModelLayout layout = TinyLayout(model, zero, o.ranks);
+    ModelLayout layout = TinyLayout(model, zero, o.ranks, DType::f32, {2, 16}, recompute);
     Plan plan = BuildPlan(layout, o);
     samples.push_back({std::move(layout), std::move(plan)});
   };
   const int64_t plenty = 1'000'000'000;
   add(0, false, RecomputeMode::none, plenty, TinyGpt(1));
   add(0, true, RecomputeMode::none, plenty, TinyGpt(1));
+  add(0, false, RecomputeMode::none, plenty, TinyLlama(1));
+  add(1, false, RecomputeMode::activation, plenty, TinyLlama(1));
   add(1, false, RecomputeMode::attention, plenty, TinyLlama(1));
   add(2, false, RecomputeMode::full, plenty, TinyGpt(1));
   add(3, false, RecomputeMode::none, plenty, TinyGpt(1));
@@ -164,9 +167,10 @@ TEST_CASE("a plan with one operand missing or exchanged is refused with its acti
         Use& use = plan.actions[i].uses[u];
         const Operand operand = use.operand;
         if (operand == Operand::scratch || operand == Operand::workspace) continue;  // any memory serves
-        const bool dropped = plan.actions[i].kind == ActionKind::forward && operand == Operand::saved;
-        if (dropped && plan.options.recompute != RecomputeMode::none) continue;  // nobody reads it
-        for (int other = use.buffer + 1; other != use.buffer; ++other) {         // the next buffer of the same kind
+        const bool saves = plan.actions[i].kind == ActionKind::forward && operand == Operand::saved;
+        if (saves && Recomputes(s.layout.segments[static_cast<size_t>(plan.actions[i].segment)], plan.options))
+          continue;                                                       // nobody reads it
+        for (int other = use.buffer + 1; other != use.buffer; ++other) {  // the next buffer of the same kind
           if (other == static_cast<int>(plan.buffers.size())) other = 0;
           const auto &mine = plan.buffers[static_cast<size_t>(use.buffer)],
                      &its = plan.buffers[static_cast<size_t>(other)];

@@ -136,6 +136,73 @@ TEST_CASE("recomputation keeps the inputs of its segments alone") {
   CHECK(full <= attention - 4 * saved_mlp);
 }
 
+/// The plan of one rank with `recompute`, of layers whose MLPs have 32 rows.
+Plan PlanWith(const ModelConfig& model, RecomputeMode recompute, DType compute, DeviceKind device = DeviceKind::cpu) {
+  PlanOptions o;
+  o.recompute = recompute;
+  o.compute = compute;
+  o.device = device;
+  return BuildPlan(TinyLayout(model, SmallZero(0), 1, compute, {2, 16}, recompute), o);
+}
+
+/// Bytes of all buffers of one kind.
+int64_t BytesOf(const Plan& plan, BufferKind kind) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.kind == kind) bytes += buffer.bytes;
+  return bytes;
+}
+
+/// Bytes of the scratch of an action of the MLP of layer 0; 0: it has none.
+int64_t MlpScratch(const Plan& plan, ActionKind kind) {
+  for (const Action& action : plan.actions)
+    if (action.kind == kind && action.segment == 2)
+      if (const Use* use = action.Find(Operand::scratch)) return plan.buffers[static_cast<size_t>(use->buffer)].bytes;
+  return 0;
+}
+
+TEST_CASE("without recomputation SwiGLU's output is kept and nothing is computed into scratch in its place") {
+  const int64_t layers = 6;
+  const ModelConfig model = TinyLlama(layers);
+  for (DType compute : {DType::f32, DType::bf16})
+    for (DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
+      CAPTURE(NameOf(compute), static_cast<int>(device));
+      const int64_t activated = 2 * 16 * model.ffn * static_cast<int64_t>(SizeOf(compute));
+      const Plan none = PlanWith(model, RecomputeMode::none, compute, device),
+                 again = PlanWith(model, RecomputeMode::activation, compute, device);
+      CHECK(BytesOf(none, BufferKind::saved) == BytesOf(again, BufferKind::saved) + layers * activated);
+      CHECK(none.arena_bytes[0] >= again.arena_bytes[0] + (layers - 1) * activated);
+      CHECK(none.actions.size() == again.actions.size());
+      for (ActionKind kind : {ActionKind::forward, ActionKind::backward_weight}) CHECK(MlpScratch(none, kind) == 0);
+      for (RecomputeMode mode : {RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full}) {
+        CAPTURE(static_cast<int>(mode));
+        const Plan plan = PlanWith(model, mode, compute, device);
+        CHECK(MlpScratch(plan, ActionKind::forward) == activated);
+        CHECK(MlpScratch(plan, ActionKind::backward_weight) == activated);
+      }
+    }
+}
+
+TEST_CASE("GELU's output is kept whatever is recomputed: recompute activation is none by another name") {
+  for (Activation activation : {Activation::gelu, Activation::gelu_tanh}) {
+    ModelConfig model = TinyGpt();
+    model.activation = activation;
+    for (DType compute : {DType::f32, DType::bf16}) {
+      const ModelLayout layout = TinyLayout(model, SmallZero(0), 1, compute);
+      std::string text = ToText(layout, PlanWith(model, RecomputeMode::activation, compute));
+      const std::string name = "recompute activation";
+      REQUIRE(text.find(name) != std::string::npos);
+      text.replace(text.find(name), name.size(), "recompute none");
+      CHECK(text == ToText(layout, PlanWith(model, RecomputeMode::none, compute)));
+      for (RecomputeMode mode : {RecomputeMode::none, RecomputeMode::attention, RecomputeMode::full}) {
+        const Plan plan = PlanWith(model, mode, compute);
+        CHECK(MlpScratch(plan, ActionKind::backward_weight) == 0);
+        CHECK(MlpScratch(plan, ActionKind::recompute) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("attention within documents is told in a plan's text, and needs no memory for cuDNN") {
   const MicroBatchShape shape{2, 4096};
   ModelConfig model = TinyLlama();
@@ -211,7 +278,8 @@ TEST_CASE("a model of 7B parameters is planned, checked and priced") {
   m.bias = m.qkv_bias = m.tied_head = false;
   ZeroConfig zero;
   zero.stage = 3;
-  const ModelLayout layout = BuildLayout(BuildSegments(m, DType::bf16, {1, 4096}), zero, 64);
+  const ModelLayout layout =
+      BuildLayout(BuildSegments(m, DType::bf16, {1, 4096}, false, RecomputeMode::full), zero, 64);
   CHECK(layout.ParameterCount() == 7'241'732'096);  // Mistral-7B
   PlanOptions o;
   o.stage = 3;

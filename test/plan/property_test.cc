@@ -43,7 +43,8 @@ Drawn Draw(uint32_t seed) {
   o.stage = zero.stage;
   o.compute = Pick(random, {DType::f32, DType::bf16, DType::f64});
   o.micro_batches = Pick<int64_t>(random, {1, 2, 3});
-  o.recompute = Pick(random, {RecomputeMode::none, RecomputeMode::attention, RecomputeMode::full});
+  o.recompute =
+      Pick(random, {RecomputeMode::none, RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full});
   o.exact_sharding = random() % 2;
   o.moments = static_cast<int>(random() % 3);
   o.prefetch_bucket_size = Pick<int64_t>(random, {0, 20000, 40000, 50'000'000});
@@ -51,7 +52,7 @@ Drawn Draw(uint32_t seed) {
   o.max_reuse_distance = Pick<int64_t>(random, {0, 40000, 100000, 1'000'000'000});
   o.training = random() % 5 != 0;
   const MicroBatchShape shape{Pick<int64_t>(random, {1, 2, 5}), Pick<int64_t>(random, {7, 16})};
-  drawn.layout = BuildLayout(BuildSegments(model, o.compute, shape), zero, o.ranks);
+  drawn.layout = BuildLayout(BuildSegments(model, o.compute, shape, false, o.recompute), zero, o.ranks);
   return drawn;
 }
 

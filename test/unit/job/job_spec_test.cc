@@ -188,7 +188,8 @@ TEST_CASE("errors of model, data and training") {
       {"training.steps", "abc", "--set: training.steps: abc: ", "not a number"},
       {"training.steps", "0", "--set: training.steps: 0: ", "write 1 or more"},
       {"training.steps", "1e30", "--set: training.steps: 1e30: ", "beyond 64 bits"},
-      {"training.recompute", "some", "--set: training.recompute: some: ", "write one of none, attention, full"},
+      {"training.recompute", "some",
+       "--set: training.recompute: some: ", "write one of none, activation, attention, full"},
       {"training.validate_every", "5", "--set: training.validate_every: 5: ", "no validation data"},
       {"training.profile_steps", "[3, 0]",
        "--set training.profile_steps:1:5: training.profile_steps: 0: ", "write 1 or more"},
@@ -256,6 +257,20 @@ TEST_CASE("--set: later wins, sections are made, values are YAML") {
             .training.steps == 3);
 }
 
+TEST_CASE("training.recompute: activation is taken with every activation, and noted where it changes nothing") {
+  for (const char* activation : {"gelu", "gelu_tanh", "swiglu"})
+    for (const char* mode : {"none", "activation", "attention", "full"}) {
+      CAPTURE(activation, mode);
+      const JobSpec spec = Parse(TinyJob(), {{"model.activation", activation}, {"training.recompute", mode}});
+      int notes = 0;
+      for (const std::string& note : spec.notes) notes += note.starts_with("training.recompute: ");
+      const bool nothing = std::string(mode) == "activation" && std::string(activation) != "swiglu";
+      CHECK(notes == nothing);
+      CHECK(HasNote(spec, std::string("activation is as none with model.activation ") + activation + ": ") == nothing);
+      CHECK((spec.training.recompute == RecomputeMode::activation) == (std::string(mode) == "activation"));
+    }
+}
+
 TEST_CASE("the resolved spec reads back to an equal spec") {
   const char* const cases[] = {
       "",
@@ -277,15 +292,18 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
       "progress_seconds: 0}\n"
       "checkpoint: {every: -1, keep: 5, on_signal: false}\n",
   };
+  const char* const modes[] = {"none", "activation", "attention", "full"};
+  int mode = 0;
   for (const char* more : cases) {
     for (const char* preset : {"gpt2-tiny", "llama-tiny", "qwen2.5-0.5b"}) {
-      CAPTURE(more, preset);
+      const std::string recompute = modes[mode++ % 4];
+      CAPTURE(more, preset, recompute);
       const JobSpec spec = Parse(TinyJob(more), {{"model.preset", preset},
                                                  {"data.train", "[a.txt, 'b c.txt']"},
                                                  {"data.validation", "v.jsonl"},
                                                  {"data.reset_attention", "true"},
                                                  {"training.validate_every", "3"},
-                                                 {"training.recompute", "attention"},
+                                                 {"training.recompute", recompute},
                                                  {"training.on_nan", "skip"},
                                                  {"training.profile_steps", "[2, 7]"},
                                                  {"model.dropout", "0.1"}});
@@ -293,6 +311,7 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
       CAPTURE(yaml);
       CHECK(spec.data.reset_attention);
       CHECK(yaml.find("  reset_attention: true\n") != std::string::npos);
+      CHECK(yaml.find("  recompute: " + recompute + "\n") != std::string::npos);
       const JobSpec back = ParseJobSpec(yaml, "other.yaml", "/elsewhere", {}, 2);
       CHECK(back == spec);
       CHECK(ToYaml(back) == yaml);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <stdexcept>
 
 #include "test/catch.h"
 #include "test/unit/segments/harness.h"
@@ -24,34 +25,42 @@ std::vector<std::vector<unsigned char>> OutputBytes(const Harness& h) {
   return bytes;
 }
 
+/// Of every model, kind and dtype; MLPs with and without a saved activation.
 template <class Body>
 void ForEverySegment(double dropout, const Body& body) {
   for (const std::string& name : SmallModelNames())
     for (SegmentKind kind : kKinds)
-      for (DType compute : kComputes) {
-        CAPTURE(name, static_cast<int>(kind), NameOf(compute));
-        body(SmallModel(name, dropout), kind, compute);
-      }
+      for (DType compute : kComputes)
+        for (RecomputeMode recompute : {RecomputeMode::none, RecomputeMode::full}) {
+          if (recompute == RecomputeMode::full && kind != SegmentKind::mlp) continue;  // they save the same
+          CAPTURE(name, static_cast<int>(kind), NameOf(compute), static_cast<int>(recompute));
+          Harness h(SmallModel(name, dropout), kind, compute, {3, 6}, false, recompute);
+          body(h);
+        }
+}
+
+Buffer& SavedOf(Harness& h, const std::string& name) {
+  for (size_t i = 0; i < h.saved.size(); ++i)
+    if (h.spec.saved[i].name == name) return h.saved[i];
+  throw std::logic_error("no saved tensor " + name);
 }
 
 }  // namespace
 
 TEST_CASE("every output is written whole, and nothing beside it", "[passes]") {
-  ForEverySegment(0.2, [](const ModelConfig& model, SegmentKind kind, DType compute) {
-    Harness h(model, kind, compute, {3, 6});
+  ForEverySegment(0.2, [](Harness& h) {
     h.All();
     for (const auto& [name, buffer] : h.Outputs()) {
       CAPTURE(name);
       CHECK_FALSE(HasNan(*buffer));
     }
     CHECK(h.GuardsIntact());
-    if (kind == SegmentKind::head) CHECK(std::isfinite(h.loss_sum));
+    if (h.spec.kind == SegmentKind::head) CHECK(std::isfinite(h.loss_sum));
   });
 }
 
 TEST_CASE("Recompute writes Forward's saved tensors to the bit", "[passes]") {
-  ForEverySegment(0.2, [](const ModelConfig& model, SegmentKind kind, DType compute) {
-    Harness h(model, kind, compute, {3, 6});
+  ForEverySegment(0.2, [](Harness& h) {
     h.Forward();
     auto forward = OutputBytes(h);
     double loss = h.loss_sum;
@@ -60,8 +69,57 @@ TEST_CASE("Recompute writes Forward's saved tensors to the bit", "[passes]") {
     h.Recompute();
     CHECK(OutputBytes(h) == forward);
     CHECK(h.y.Bytes() == y);
-    if (kind == SegmentKind::head) CHECK(h.loss_sum == loss);
+    if (h.spec.kind == SegmentKind::head) CHECK(h.loss_sum == loss);
   });
+}
+
+TEST_CASE("SwiGLU computed again in the backward gives the bits of the one that was kept", "[passes]") {
+  for (const char* name : {"llama", "llama-mqa", "qkv-bias-only"})
+    for (DType compute : kComputes) {
+      CAPTURE(name, NameOf(compute));
+      Harness kept(SmallModel(name, 0.2), SegmentKind::mlp, compute, {3, 6});
+      REQUIRE(kept.spec.saved.back().name == "activated");
+      kept.All();
+      for (RecomputeMode mode : {RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full}) {
+        Harness again(SmallModel(name, 0.2), SegmentKind::mlp, compute, {3, 6}, false, mode);
+        REQUIRE(again.spec.saved.back().name == "pre");
+        again.All();
+        size_t outputs = 0;
+        for (const auto& [output, buffer] : kept.Outputs()) {
+          if (output == "saved activated") continue;
+          CAPTURE(output);
+          CHECK(again.Outputs().at(outputs).first == output);
+          CHECK(again.Outputs().at(outputs++).second->Bytes() == buffer->Bytes());
+        }
+        CHECK(outputs == again.Outputs().size());
+      }
+    }
+}
+
+TEST_CASE("BackwardWeight reads an activation that is saved, and never computes it from pre", "[passes]") {
+  for (const std::string& name : SmallModelNames())
+    for (RecomputeMode mode : {RecomputeMode::none, RecomputeMode::activation, RecomputeMode::full}) {
+      CAPTURE(name, static_cast<int>(mode));
+      Harness h(SmallModel(name, 0.2), SegmentKind::mlp, DType::bf16, {3, 6}, false, mode);
+      const bool swiglu = h.model.activation == Activation::swiglu, saved = h.spec.saved.back().name == "activated";
+      REQUIRE(saved == (!swiglu || mode == RecomputeMode::none));
+      CHECK(h.spec.backward_weight_scratch == (saved ? 0 : LayOut({{"activated", DType::bf16, {18, h.model.ffn}}})));
+      h.All();
+      for (Buffer& g : h.grads) g.Poison();
+      SavedOf(h, "pre").Poison();
+      h.BackwardWeight();
+      const auto of = [&](const std::string& param) -> const Buffer& {
+        for (size_t p = 0; p < h.grads.size(); ++p)
+          if (h.param_names[p].ends_with(param)) return h.grads[p];
+        throw std::logic_error("no parameter " + param);
+      };
+      CHECK(HasNan(of("down.weight")) == !saved);
+      CHECK_FALSE(HasNan(of("up.weight")));
+      if (!saved) continue;
+      SavedOf(h, "activated").Poison();
+      h.BackwardWeight();
+      CHECK(HasNan(of("down.weight")));
+    }
 }
 
 TEST_CASE("any number of threads gives the same bits", "[passes]") {
@@ -87,8 +145,7 @@ TEST_CASE("any number of threads gives the same bits", "[passes]") {
 }
 
 TEST_CASE("BackwardWeight adds to gradients when told to", "[passes]") {
-  ForEverySegment(0.2, [](const ModelConfig& model, SegmentKind kind, DType compute) {
-    Harness h(model, kind, compute, {3, 6});
+  ForEverySegment(0.2, [](Harness& h) {
     h.All();
     std::vector<std::vector<double>> once;
     for (Buffer& g : h.grads) {
@@ -96,7 +153,7 @@ TEST_CASE("BackwardWeight adds to gradients when told to", "[passes]") {
       for (int64_t i = 0; i < g.tensor().numel(); ++i) g.Set(i, 0.5 + Noise(9, i));
     }
     h.BackwardWeight(/*accumulate=*/true);
-    double bound = compute == DType::f64 ? 1e-14 : 1e-6;
+    double bound = h.options.compute == DType::f64 ? 1e-14 : 1e-6;
     for (size_t p = 0; p < once.size(); ++p) {
       double error = 0;
       for (size_t i = 0; i < once[p].size(); ++i) {
