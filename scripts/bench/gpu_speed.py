@@ -80,10 +80,19 @@ def ours(options, name, case, folder):
         deterministic="true" if options.deterministic else "false", recompute="full" if case.recompute else "none"))
     command = [str(options.bin / "ds-launch"), str(folder / "job.yaml"), "--num-gpus", str(case.gpus),
                "--output", str(folder / "runs")] + (["--machine", str(options.machine)] if options.machine else [])
-    begin = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"ds-launch ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
+    begin, first = time.monotonic(), None
+    metrics_file = folder / "runs/job/latest/metrics.jsonl"
+    with open(folder / "log", "w+") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as job:
+        try:
+            while job.poll() is None:
+                if first is None and metrics_file.exists() and metrics_file.stat().st_size > 0:
+                    first = time.monotonic() - begin
+                time.sleep(0.02)
+        finally:
+            job.terminate()
+        log.seek(0)
+        if job.returncode:
+            raise RuntimeError(f"ds-launch ended with {job.returncode}: {log.read().strip()[-300:]}")
     run = folder / "runs/job/latest"
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     if options.trace:
@@ -95,7 +104,7 @@ def ours(options, name, case, folder):
             "losses": [m["loss"] for m in metrics], "peak_bytes": metrics[-1]["peak_bytes"]["device"],
             "mfu": statistics.median(m.get("mfu") or 0 for m in timed),
             "exposed": statistics.median(m["comm_exposed_ms"] for m in timed) / 1000 / statistics.median(seconds),
-            "job_seconds": time.monotonic() - begin}
+            "first_step_seconds": first}
 
 
 def peer(options, case):
@@ -109,7 +118,7 @@ def peer(options, case):
 
 
 def shown(side, key, width, digits, unit=1):
-    return f"{side[key] / unit:{width}.{digits}f}" if side else "-".rjust(width)
+    return f"{side[key] / unit:{width}.{digits}f}" if side and side[key] is not None else "-".rjust(width)
 
 
 def number_of_gpus():
@@ -152,8 +161,9 @@ def main():
     if gpus == 0:
         raise SystemExit("error: no GPU here")
     results, failed = {}, False
-    print(f"{'case':28} {'ours':>9} {'PyTorch':>9} {'ratio':>5}  {'mfu':>5} {'exposed':>7} {'GiB':>6} {'GiB':>6}  "
-          "tokens/s; ours: mfu, share of exposed communication; peak memory; attention of PyTorch")
+    print(f"{'case':28} {'ours':>9} {'PyTorch':>9} {'ratio':>5}  {'mfu':>5} {'exposed':>7} {'GiB':>6} {'GiB':>6} {'first':>6} {'first':>6}  "
+          "tokens/s; ours: mfu, share of exposed communication; peak memory; seconds to the end of the first step; "
+          "attention of PyTorch")
     for name, case in CASES.items():
         if (options.cases and name not in options.cases) or (not options.cases and case.gpus > gpus):
             continue
@@ -172,7 +182,8 @@ def main():
         print(f"{name:28} {shown(a, 'tokens_per_second', 9, 0)} {shown(b, 'tokens_per_second', 9, 0)} "
               + (f"{a['tokens_per_second'] / b['tokens_per_second']:5.2f}" if a and b else "    -")
               + f"  {shown(a, 'mfu', 5, 3)} {shown(a, 'exposed', 7, 3)} {shown(a, 'peak_bytes', 6, 1, 2**30)} "
-              f"{shown(b, 'peak_bytes', 6, 1, 2**30)}  {b['attention'] if b else ''}", flush=True)
+              f"{shown(b, 'peak_bytes', 6, 1, 2**30)} {shown(a, 'first_step_seconds', 6, 1)} "
+              f"{shown(b, 'first_step_seconds', 6, 1)}  {b['attention'] if b else ''}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1))
     raise SystemExit(1 if failed else 0)
