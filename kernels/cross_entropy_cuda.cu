@@ -4,12 +4,13 @@
 #include <cmath>
 
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_mma.h"
 #include "kernels/cuda_types.h"
 
 namespace ds::cuda {
 namespace {
 
-constexpr int kMaxThreads = 1024, kWarp = 32;
+constexpr int kMaxThreads = 1024;
 constexpr int kPacksTogether = 4;  ///< of a row that a thread has on their way at a time
 
 /// e^x for logits of type T. Those of 16 bits are farther off than the hardware's 2^x is (2 ulp, by the CUDA
@@ -86,6 +87,59 @@ __device__ Pack<T, N> LoadLogits(const T* row, int64_t pack, int64_t end) {
   return logits;
 }
 
+/// A thread's packs of a row that shared memory holds, every blockDim.x-th from `first`: all are on their way from the
+/// start, in groups.
+template <class T>
+class KeptPacks {
+ public:
+  static constexpr int kGroups = 4, N = kPackSize<T>;
+
+  /// Of packs [0, end).
+  __device__ KeptPacks(T* kept, int64_t end) : kept_(kept), end_(end) {
+    const int64_t mine = end > threadIdx.x ? (end - threadIdx.x + blockDim.x - 1) / blockDim.x : 0;
+    group_ = (mine + kGroups - 1) / kGroups * blockDim.x;
+  }
+
+  /// Whole rows of packs; `vocabulary` may end within the last.
+  template <bool kAligned>
+  __device__ void Fetch(const T* row, int64_t vocabulary) const {
+    for (int g = 0; g < kGroups; ++g) {
+      ForGroup(g, [&](int64_t p) {
+        if (kAligned && (p + 1) * N <= vocabulary)
+          CopyAsync(kept_ + p * N, row + p * N, true);
+        else
+          StoreRaw(kept_ + p * N, LoadLogits<kAligned, N>(row, p, vocabulary));
+      });
+      CommitCopies();
+    }
+  }
+
+  /// use(logits of a pack), in order, as they come.
+  template <class Use>
+  __device__ void ForEach(const Use& use) const {
+    const auto group = [&](int g) { ForGroup(g, [&](int64_t p) { use(Load<N>(kept_ + p * N)); }); };
+    WaitCopies<3>();
+    group(0);
+    WaitCopies<2>();
+    group(1);
+    WaitCopies<1>();
+    group(2);
+    WaitCopies<0>();
+    group(3);
+  }
+
+ private:
+  template <class Body>
+  __device__ void ForGroup(int g, const Body& body) const {
+    const int64_t begin = threadIdx.x + g * group_;
+    for (int64_t p = begin; p < min(end_, begin + group_); p += blockDim.x) body(p);
+  }
+
+  T* const kept_;
+  const int64_t end_;
+  int64_t group_ = 0;
+};
+
 /// One block a row, read once: the first `cached` packs stay in shared memory for the gradient, others are read again.
 /// A thread takes every blockDim.x-th pack of N logits; which is the same for rows that can be loaded in packs and
 /// those that cannot, and so are the results.
@@ -102,22 +156,23 @@ __global__ void __launch_bounds__(kMaxThreads)
   const T* in = logits + row * padded;
   const int32_t target = targets[row];
 
+  const int64_t not_kept = first < cached ? first + (cached - first + step - 1) / step * step : first;
   A factor = 0, largest = 0;
   if (target < 0) {
     if (threadIdx.x == 0) losses[row] = 0;
   } else {
     Partial<T> part;
-    for (int64_t p = first; p < packs; p += kPacksTogether * step) {
+    const KeptPacks<T> own(kept, cached);
+    own.template Fetch<kAligned>(in, vocabulary);
+    own.ForEach([&](const Pack<A, N>& logits) { part.Add(logits); });
+    for (int64_t p = not_kept; p < packs; p += kPacksTogether * step) {
       Pack<T, N> raw[kPacksTogether];
 #pragma unroll
       for (int u = 0; u < kPacksTogether; ++u)
         if (p + u * step < packs) raw[u] = LoadLogits<kAligned, N>(in, p + u * step, vocabulary);
 #pragma unroll
-      for (int u = 0; u < kPacksTogether; ++u) {
-        if (p + u * step >= packs) break;
-        if (p + u * step < cached) StoreRaw(kept + (p + u * step) * N, raw[u]);
-        part.Add(ConvertPack<A>(raw[u]));
-      }
+      for (int u = 0; u < kPacksTogether; ++u)
+        if (p + u * step < packs) part.Add(ConvertPack<A>(raw[u]));
     }
     // Read before a gradient is written in its place, which is after the barrier in JoinBlock.
     const bool known = target < vocabulary;
@@ -154,7 +209,6 @@ __global__ void __launch_bounds__(kMaxThreads)
   // Packs that are not kept come first: what was read last is still in the GPU's cache. A thread reads its own packs
   // alone, kept ones too: they need no barrier.
   const int64_t end = (padded + N - 1) / N;
-  const int64_t not_kept = first < cached ? first + (cached - first + step - 1) / step * step : first;
   for (int64_t p = not_kept; p < end; p += step) {
     const bool real = target >= 0 && p < packs;
     write(p, real ? ConvertPack<A>(LoadLogits<kAligned, N>(in, p, vocabulary)) : Pack<A, N>{});
