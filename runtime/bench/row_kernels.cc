@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/layer_norm.h"
 #include "kernels/optimizer.h"
+#include "kernels/reduce.h"
 #include "kernels/rms_norm.h"
 #include "kernels/workspace.h"
 
@@ -142,6 +143,42 @@ void AddAdam(std::vector<RowKernel>& kernels, int64_t n, DType compute) {
                      }});
 }
 
+/// Columns of the MLP's first product, the widest that have a bias.
+int64_t UpWidth(const ModelConfig& model) { return (model.activation == Activation::swiglu ? 2 : 1) * model.ffn; }
+
+void AddBiasGradient(std::vector<RowKernel>& kernels, const Rows& r) {
+  kernels.push_back({"bias gradient", r.text(), r.Bytes(1), [r](BenchDevice& device, double seconds) {
+                       const BenchTensor dy(device, r.dtype, r.shape()), dbias(device, Wide(r.dtype), {r.columns});
+                       return device.Time(seconds, [&] { BiasBackward(device.context(), dy, dbias, false); }).seconds;
+                     }});
+}
+
+/// Gradients whose norm is taken: so many units of so many numbers, each with a sum of its own.
+struct Units {
+  int64_t count = 0, numel = 0;
+};
+/// One as large as a token table of 50,000 x 1,600, and a list as a model's.
+std::vector<Units> UnitsOf(DeviceKind device) {
+  if (device == DeviceKind::cuda) return {{1, 80'000'000}, {100, 5'000'000}};
+  const int64_t numel = TensorBytes(device) / 4;
+  return {{1, numel}, {64, numel / 64}};
+}
+
+void AddSumOfSquares(std::vector<RowKernel>& kernels, const Units& units) {
+  const std::string shape = (units.count > 1 ? std::to_string(units.count) + " x " : "") + std::to_string(units.numel);
+  kernels.push_back(
+      {"sum of squares", shape + " f32", units.count * units.numel * 4, [units](BenchDevice& device, double seconds) {
+         const BenchTensor sums(device, DType::f64, {units.count});
+         std::vector<BenchTensor> gradients;
+         std::vector<SquareTerm> terms;
+         for (int64_t unit = 0; unit < units.count; ++unit) {
+           gradients.emplace_back(device, DType::f32, Shape{units.numel});
+           terms.push_back({gradients.back(), sums.tensor().Flat(unit, 1)});
+         }
+         return device.Time(seconds, [&] { AddSumsOfSquares(device.context(), terms); }).seconds;
+       }});
+}
+
 }  // namespace
 
 std::vector<RowKernel> RowKernelsOf(const BenchWork& work, DeviceKind device) {
@@ -159,13 +196,23 @@ std::vector<RowKernel> RowKernelsOf(const BenchWork& work, DeviceKind device) {
   else
     AddGelu(kernels, rows(model.ffn), model.activation == Activation::gelu ? GeluKind::exact : GeluKind::tanh);
   AddCrossEntropy(kernels, rows(model.padded_vocabulary()), model.vocabulary);
+  if (model.bias)
+    for (const int64_t columns : {model.hidden, UpWidth(model)}) AddBiasGradient(kernels, rows(columns));
+  for (const Units& units : UnitsOf(device)) AddSumOfSquares(kernels, units);
   AddAdam(kernels, TensorBytes(device) / 4, work.compute);
   return kernels;
 }
 
 int64_t RowKernelWorkspace(const BenchWork& work) {
-  const int64_t columns = work.model.hidden, sums = work.model.norm == Norm::layer_norm ? 2 : 1;
-  return ColumnSumsWorkspaceBytes(RowsFor(columns, work.compute, DeviceKind::cuda), columns, sums, work.compute);
+  const auto column_sums = [&](int64_t columns, int64_t sums) {
+    return ColumnSumsWorkspaceBytes(RowsFor(columns, work.compute, DeviceKind::cuda), columns, sums, work.compute);
+  };
+  const ModelConfig& model = work.model;
+  int64_t bytes = column_sums(model.hidden, model.norm == Norm::layer_norm ? 2 : 1);
+  if (model.bias) bytes = std::max(bytes, column_sums(UpWidth(model), 1));
+  for (const Units& units : UnitsOf(DeviceKind::cuda))
+    bytes = std::max(bytes, units.count * SumOfSquaresWorkspaceBytes(units.numel));
+  return bytes;
 }
 
 }  // namespace ds

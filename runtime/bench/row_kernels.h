@@ -1,4 +1,4 @@
-// Kernels whose time is that of moving memory: norms, activations, the loss, the optimizer.
+// Kernels whose time is that of moving memory: norms, activations, the loss, sums, the optimizer.
 #pragma once
 
 #include <cstdint>

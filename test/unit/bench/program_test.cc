@@ -77,8 +77,9 @@ TEST_CASE("ds-bench all measures everything, and the file reads back", "[slow]")
   REQUIRE(file.disks.size() == 1);
   CHECK(file.disks[0].path == fs::canonical(folder.path()));
   CHECK_FALSE(file.libraries.library_bytes);
-  for (const char* part : {"layer_norm forward", "gelu backward", "cross_entropy", "adamw step", "matmul qkv forward",
-                           "attention backward", "all_reduce", "send_receive", "write and fsync", "memory copy"})
+  for (const char* part :
+       {"layer_norm forward", "gelu backward", "cross_entropy", "bias gradient", "sum of squares", "adamw step",
+        "matmul qkv forward", "attention backward", "all_reduce", "send_receive", "write and fsync", "memory copy"})
     CHECK(Contains(ran.output, part));
   CHECK(Contains(ran.output, "written: machine.yaml"));
   CHECK(!Contains(ran.output, "\x1b"));  // no terminal: no progress
