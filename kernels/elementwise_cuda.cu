@@ -84,11 +84,18 @@ struct ScaleElements {
 
 template <class T>
 struct BiasTerms {
+  static constexpr int kColumnBytes = sizeof(T);
+  template <int N>
+  using Row = Pack<T, N>;
   const T* dy;
   int64_t columns;
   template <int N>
-  __device__ void Add(int64_t row, int64_t column, Acc<T> (&sums)[1][N]) const {
-    const Pack<Acc<T>, N> d = Load<N>(dy + row * columns + column);
+  __device__ Row<N> Load(int64_t row, int64_t column) const {
+    return LoadRaw<N>(dy + row * columns + column);
+  }
+  template <int N>
+  __device__ void Add(const Row<N>& row, Acc<T> (&sums)[1][N]) const {
+    const Pack<Acc<T>, N> d = ConvertPack<Acc<T>>(row);
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[0][i] += d[i];
   }

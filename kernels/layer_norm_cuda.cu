@@ -77,16 +77,26 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 
 template <class T>
 struct WeightTerms {
+  static constexpr int kColumnBytes = 2 * sizeof(T);
+  template <int N>
+  struct Row {
+    Pack<T, N> dy, x;
+    Acc<T> mean, rstd;
+  };
   const T *dy, *x;
   const Acc<T>*mean, *rstd;
   int64_t columns;
   template <int N>
-  __device__ void Add(int64_t row, int64_t column, Acc<T> (&sums)[2][N]) const {
-    const Pack<Acc<T>, N> d = Load<N>(dy + row * columns + column), v = Load<N>(x + row * columns + column);
-    const Acc<T> m = mean[row], r = rstd[row];
+  __device__ Row<N> Load(int64_t row, int64_t column) const {
+    const int64_t at = row * columns + column;
+    return {LoadRaw<N>(dy + at), LoadRaw<N>(x + at), mean[row], rstd[row]};
+  }
+  template <int N>
+  __device__ void Add(const Row<N>& row, Acc<T> (&sums)[2][N]) const {
+    const Pack<Acc<T>, N> d = ConvertPack<Acc<T>>(row.dy), v = ConvertPack<Acc<T>>(row.x);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      sums[0][i] += d[i] * ((v[i] - m) * r);
+      sums[0][i] += d[i] * ((v[i] - row.mean) * row.rstd);
       sums[1][i] += d[i];
     }
   }

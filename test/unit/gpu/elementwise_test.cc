@@ -74,24 +74,37 @@ TEST_CASE("GPU: fill, add and scale give the CPU's bits") {
       }
 }
 
+void CheckBiasBackward(const Precision& p, const Shape& s, int64_t offset) {
+  CAPTURE(NameOf(p.dtype), s.str(), offset);
+  const GpuContext context(ColumnSumsWorkspaceBytes(s[0], s[1], 1, p.dtype));
+  const Array dy = Array::Random(p.dtype, s, 1), before = Array::Random(StatisticsType(p.dtype), {s[1]}, 2);
+  Array want(before.dtype(), {s[1]}), added = before;
+  BiasBackward({}, dy, want, false);
+  BiasBackward({}, dy, added, true);
+  const GpuArray d(dy, offset), got(before.dtype(), {s[1]}, offset), onto(before, offset);
+  BiasBackward(context, d, got, false);
+  CHECK(got.Host() == want);
+  BiasBackward(context, d, onto, true);
+  CHECK(onto.Host() == added);
+}
+
 TEST_CASE("GPU: bias gradients give the CPU's bits, added or not") {
   for (const Precision& p : kPrecisions)
     for (const Shape& s : {Shape{1, 1}, Shape{3, 7}, Shape{64, 768}, Shape{65, 1000}, Shape{1029, 1}, Shape{1029, 768},
                            Shape{300, 4096}, Shape{0, 5}})
-      for (int64_t offset : kOffsets) {
-        if (LeftOut(s.numel())) continue;
-        CAPTURE(NameOf(p.dtype), s.str(), offset);
-        const GpuContext context(ColumnSumsWorkspaceBytes(s[0], s[1], 1, p.dtype));
-        const Array dy = Array::Random(p.dtype, s, 1), before = Array::Random(StatisticsType(p.dtype), {s[1]}, 2);
-        Array want(before.dtype(), {s[1]}), added = before;
-        BiasBackward({}, dy, want, false);
-        BiasBackward({}, dy, added, true);
-        const GpuArray d(dy, offset), got(before.dtype(), {s[1]}, offset), onto(before, offset);
-        BiasBackward(context, d, got, false);
-        CHECK(got.Host() == want);
-        BiasBackward(context, d, onto, true);
-        CHECK(onto.Host() == added);
-      }
+      for (int64_t offset : kOffsets)
+        if (!LeftOut(s.numel())) CheckBiasBackward(p, s, offset);
+}
+
+TEST_CASE("GPU: bias gradients over many blocks of rows, and by many threads, have the CPU's bits") {
+  for (const Precision& p : kPrecisions) {
+    for (int64_t columns : {33, 34, 40})  // 386 blocks: more than are on their way at a time
+      if (!LeftOut(24'700 * columns)) CheckBiasBackward(p, {24'700, columns}, 0);
+    // From 65,536 threads of 16 bytes on each takes so many, else 4 bytes; in one block of rows and in two.
+    const int64_t pack = 16 / static_cast<int64_t>(SizeOf(p.dtype));
+    CheckBiasBackward(p, {9, 65'537 * pack}, 0);
+    if (!LeftOut(73 * 32'769 * pack)) CheckBiasBackward(p, {73, 32'769 * pack}, 0);
+  }
 }
 
 TEST_CASE("GPU: kernels refuse tensors of two devices, and too small a workspace") {

@@ -135,28 +135,37 @@ TEST_CASE("GPU: gradients of the inputs of both norms are the CPU's in fp64, wit
   });
 }
 
-TEST_CASE("GPU: gradients of the weights of both norms have the CPU's bits") {
-  ForEachCase([](const Shape& s, const Precision& p, int64_t offset) {
-    const DType sums = StatisticsType(p.dtype);
-    const GpuContext context(ColumnSumsWorkspaceBytes(s[0], s[1], 2, p.dtype));
-    const Inputs in(p.dtype, s);
-    const Statistics at(in);
-    const GpuArray dy(in.dy, offset), x(in.x, offset), mean(at.mean), rstd(at.rstd), rms_rstd(at.rms_rstd);
-    for (bool accumulate : {false, true}) {
-      CAPTURE(accumulate);
-      Array dw(sums, {s[1]}), db(sums, {s[1]});
-      if (accumulate) dw = Array::Random(sums, {s[1]}, 6), db = Array::Random(sums, {s[1]}, 7);
-      const GpuArray got_dw(dw), got_db(db), got_rms(dw);
-      Array rms = dw;
-      LayerNormBackwardWeight({2}, in.dy, in.x, at.mean, at.rstd, dw, db, accumulate);
-      LayerNormBackwardWeight(context, dy, x, mean, rstd, got_dw, got_db, accumulate);
-      CHECK(got_dw.Host() == dw);
-      CHECK(got_db.Host() == db);
-      RmsNormBackwardWeight({2}, in.dy, in.x, at.rms_rstd, rms, accumulate);
-      RmsNormBackwardWeight(context, dy, x, rms_rstd, got_rms, accumulate);
-      CHECK(got_rms.Host() == rms);
-    }
-  });
+void CheckWeightGradients(const Shape& s, const Precision& p, int64_t offset) {
+  CAPTURE(s.str(), NameOf(p.dtype), offset);
+  const DType sums = StatisticsType(p.dtype);
+  const GpuContext context(ColumnSumsWorkspaceBytes(s[0], s[1], 2, p.dtype));
+  const Inputs in(p.dtype, s);
+  const Statistics at(in);
+  const GpuArray dy(in.dy, offset), x(in.x, offset), mean(at.mean), rstd(at.rstd), rms_rstd(at.rms_rstd);
+  for (bool accumulate : {false, true}) {
+    CAPTURE(accumulate);
+    Array dw(sums, {s[1]}), db(sums, {s[1]});
+    if (accumulate) dw = Array::Random(sums, {s[1]}, 6), db = Array::Random(sums, {s[1]}, 7);
+    const GpuArray got_dw(dw), got_db(db), got_rms(dw);
+    Array rms = dw;
+    LayerNormBackwardWeight({2}, in.dy, in.x, at.mean, at.rstd, dw, db, accumulate);
+    LayerNormBackwardWeight(context, dy, x, mean, rstd, got_dw, got_db, accumulate);
+    CHECK(got_dw.Host() == dw);
+    CHECK(got_db.Host() == db);
+    RmsNormBackwardWeight({2}, in.dy, in.x, at.rms_rstd, rms, accumulate);
+    RmsNormBackwardWeight(context, dy, x, rms_rstd, got_rms, accumulate);
+    CHECK(got_rms.Host() == rms);
+  }
+}
+
+TEST_CASE("GPU: gradients of the weights of both norms have the CPU's bits") { ForEachCase(CheckWeightGradients); }
+
+TEST_CASE("GPU: gradients of the norms' weights over many blocks of rows, and by many threads, have the CPU's bits") {
+  for (const Precision& p : kPrecisions) {
+    if (!LeftOut(24'700 * 40)) CheckWeightGradients({24'700, 40}, p, 0);  // 386 blocks
+    // From 65,536 threads of 16 bytes on each takes so many, else 4 bytes.
+    CheckWeightGradients({5, 65'537 * 16 / static_cast<int64_t>(SizeOf(p.dtype))}, p, 0);
+  }
 }
 
 TEST_CASE("GPU: what the norms give does not depend on where the arrays lie") {
