@@ -94,19 +94,21 @@ UnitTensor ParamStore::Find(int unit, StateKind state, int slot) const {
   return {};
 }
 
-void ParamStore::Fill(const StateSource& source) {
+void ParamStore::Fill(const StateSource& source, const KernelContext* on_gpu) {
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit)
     for (StateKind state : {StateKind::working, StateKind::master, StateKind::moment1, StateKind::moment2})
-      if (UnitTensor tensor = Find(unit, state)) FillTensor(unit, state, tensor, source);
+      if (UnitTensor tensor = Find(unit, state)) FillTensor(unit, state, tensor, source, on_gpu);
 }
 
 // Padding is left as it was allocated: zero.
-void ParamStore::FillTensor(int unit_index, StateKind state, const UnitTensor& tensor, const StateSource& source) {
+void ParamStore::FillTensor(int unit_index, StateKind state, const UnitTensor& tensor, const StateSource& source,
+                            const KernelContext* on_gpu) {
   const ParamUnit& unit = layout_.units[unit_index];
   const StateKind wanted = state == StateKind::working ? StateKind::master : state;
   const std::vector<ShardRange> ranges =
       tensor.whole ? std::vector{ShardRange{0, 0, unit.numel}} : layout_.ShardRanges(unit_index, rank_);
-  const bool direct = tensor.data.dtype == DType::f32 && tensor.data.device.kind == DeviceKind::cpu;
+  const bool there = on_gpu && tensor.data.device.kind == DeviceKind::cuda;  // the source writes to the GPU
+  const bool direct = tensor.data.dtype == DType::f32 && (there || tensor.data.device.kind == DeviceKind::cpu);
   std::vector<float> chunk;
   std::vector<std::byte> rounded;  // the same in the tensor's dtype, on its way to a GPU
   for (const ShardRange& range : ranges) {
@@ -114,6 +116,10 @@ void ParamStore::FillTensor(int unit_index, StateKind state, const UnitTensor& t
       const ParamSpec& spec = unit.params[run.param].spec;
       if (direct) {
         source(spec, wanted, run.begin, tensor.Part(range, run.unit_begin, run.count));
+        continue;
+      }
+      if (there) {
+        FillRounded(spec, run.begin, tensor.Part(range, run.unit_begin, run.count), source, *on_gpu);
         continue;
       }
       for (int64_t done = 0; done < run.count; done += kChunk) {
@@ -132,6 +138,19 @@ void ParamStore::FillTensor(int unit_index, StateKind state, const UnitTensor& t
         CopyNow(gpu_, staged, part);
       }
     }
+  }
+}
+
+/// By way of fp32 in the workspace.
+void ParamStore::FillRounded(const ParamSpec& spec, int64_t begin, const Tensor& part, const StateSource& source,
+                             const KernelContext& on_gpu) {
+  const int64_t room = on_gpu.workspace_bytes / static_cast<int64_t>(sizeof(float));
+  if (room == 0) throw std::invalid_argument("ParamStore::Fill: a GPU's tensors need a workspace");
+  for (int64_t done = 0; done < part.numel(); done += room) {
+    const int64_t count = std::min(room, part.numel() - done);
+    const Tensor values(on_gpu.workspace, DType::f32, Shape{count}, part.device);
+    source(spec, StateKind::master, begin + done, values);
+    Cast(on_gpu, values, part.Flat(done, count));
   }
 }
 

@@ -22,11 +22,12 @@ struct StateRun {
   Tensor data;        ///< f32, one-dimensional; on the device of its tier
 };
 
-/// Fills `out` (f32, of the host) with elements [begin, begin + out.numel()) of a parameter's master, moment1 or
-/// moment2.
+/// Fills `out` (f32) with elements [begin, begin + out.numel()) of a parameter's master, moment1 or moment2. `out` is
+/// of the host, but where ParamStore::Fill says otherwise.
 using StateSource = std::function<void(const ParamSpec& param, StateKind state, int64_t begin, Tensor out)>;
 
-/// Weights at the start: a normal distribution by the parameter's name, ones or zeros; moments are zero.
+/// Weights at the start: a normal distribution by the parameter's name, ones or zeros; moments are zero. Fills tensors
+/// of the device of `context`, the same bits on each.
 StateSource InitialState(uint64_t seed, const KernelContext& context = {});
 
 class ParamStore {
@@ -41,8 +42,10 @@ class ParamStore {
   /// What the rank holds of `unit`; empty where the plan has none. `slot`: of gradients; -1 otherwise.
   UnitTensor Find(int unit, StateKind state, int slot = -1) const;
 
-  /// Writes master, moments and working copy of every parameter from `source`.
-  void Fill(const StateSource& source);
+  /// Writes master, moments and working copy of every parameter from `source`. on_gpu: what `source` is asked for lies
+  /// on the GPU, where the store's tensors do, and its work is enqueued on on_gpu's stream; its workspace stages what
+  /// is rounded, and is not the source's to use. Null: `source` fills tensors of the host, which are copied.
+  void Fill(const StateSource& source, const KernelContext* on_gpu = nullptr);
 
   /// Master and moments of this rank's shard, whatever the stage: over all ranks every element once.
   std::vector<StateRun> Owned() const;
@@ -55,7 +58,10 @@ class ParamStore {
     Buffer buffer;
     Tensor data;
   };
-  void FillTensor(int unit, StateKind state, const UnitTensor& tensor, const StateSource& source);
+  void FillTensor(int unit, StateKind state, const UnitTensor& tensor, const StateSource& source,
+                  const KernelContext* on_gpu);
+  void FillRounded(const ParamSpec& spec, int64_t begin, const Tensor& part, const StateSource& source,
+                   const KernelContext& on_gpu);
 
   const ModelLayout& layout_;
   DType compute_;

@@ -107,9 +107,22 @@ void CheckSameOptimizer(const JobSpec& spec, const CheckpointReader& reader, con
 
 }  // namespace
 
+/// On the device: from the host's memory a GPU's share of a large model takes seconds.
+void Trainer::FillInitialState() {
+  Gpu* const gpu = environment_.gpu;
+  KernelContext kernel{environment_.threads};
+  if (!gpu) return store_->Fill(InitialState(spec_.seed, kernel));
+  const GpuStream stream(*gpu);
+  kernel.stream = stream.get();
+  kernel.workspace = workspace_.Bytes(0, workspace_.bytes()).data;
+  kernel.workspace_bytes = workspace_.bytes();
+  store_->Fill(InitialState(spec_.seed, kernel), &kernel);
+  gpu->Synchronize(stream.get());
+}
+
 void Trainer::LoadState() {
   if (environment_.resume.empty()) {
-    store_->Fill(InitialState(spec_.seed, KernelContext{environment_.threads}));
+    FillInitialState();
     state_.seed = spec_.seed;
   } else {
     const CheckpointReader reader(environment_.resume);
