@@ -13,7 +13,7 @@
 namespace ds::cuda {
 
 /// c[m, n] = epilogue(alpha * op(a) * op(b) + beta * (added or c)) on row-major matrices; ld* are row strides as
-/// stored.
+/// stored. In 8 bits (MatMulKey says what `ab` means then) also times *a_scale and *b_scale.
 struct LtProduct {
   int64_t m = 0, n = 0, k = 0;
   DType ab = DType::f32, c_type = DType::f32;
@@ -24,9 +24,11 @@ struct LtProduct {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* added = nullptr;  ///< where accumulating: what is added, laid out as c, in place of c's own values
-  const void* bias = nullptr;   ///< [n] of c's type, for the epilogues with a bias
-  void* aux = nullptr;          ///< [m, n] dense of c's type, for the epilogues with GELU
+  const void* added = nullptr;     ///< where accumulating: what is added, laid out as c, in place of c's own values
+  const void* bias = nullptr;      ///< [n] of c's type, for the epilogues with a bias
+  void* aux = nullptr;             ///< [m, n] dense of c's type, for the epilogues with GELU
+  const float* a_scale = nullptr;  ///< on the device; null: 1
+  const float* b_scale = nullptr;
 };
 
 /// Throws std::runtime_error("CALL: what cuBLASLt says") unless status is success.

@@ -21,6 +21,10 @@ cudaDataType_t LtType(DType t) {
       return CUDA_R_16BF;
     case DType::f16:
       return CUDA_R_16F;
+    case DType::f8_e4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::f8_e5m2:
+      return CUDA_R_8F_E5M2;
     default:
       return CUDA_R_32F;
   }
@@ -92,7 +96,14 @@ struct Description {
       Set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
       Set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, LtType(p.c_type));
     }
-    SetLayout(first, p.ab, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
+    if (IsFp8(p.ab)) {
+      // The tensor cores add up in fewer bits than fp32 unless told to move sums to full fp32 now and then: for what is
+      // fed forward that is precise enough, and faster.
+      Set(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(p.ab == DType::f8_e4m3));
+      if (p.b_scale) Set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b_scale);
+      if (p.a_scale) Set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a_scale);
+    }
+    SetLayout(first, TypeOfB(p.ab), p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb);
     SetLayout(second, p.ab, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda);
     SetLayout(result, p.c_type, p.n, p.m, p.ldc);
   }

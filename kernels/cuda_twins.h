@@ -16,6 +16,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/finite.h"
+#include "kernels/fp8.h"
 #include "kernels/layer_norm.h"
 #include "kernels/linear.h"
 #include "kernels/matmul.h"
@@ -55,6 +56,9 @@ namespace ds::cuda {
 [[gnu::weak]] extern decltype(ds::EmbeddingBackwardPositions) EmbeddingBackwardPositions;
 
 [[gnu::weak]] extern decltype(ds::FindNonFinite) FindNonFinite;
+
+[[gnu::weak]] extern decltype(ds::QuantizeFp8) QuantizeFp8;
+[[gnu::weak]] extern decltype(ds::MatMulFp8) MatMulFp8;
 
 [[gnu::weak]] extern decltype(ds::LayerNormForward) LayerNormForward;
 [[gnu::weak]] extern decltype(ds::LayerNormBackwardInput) LayerNormBackwardInput;

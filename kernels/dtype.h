@@ -1,4 +1,5 @@
-// Element types of tensors, and the 16-bit floating-point types that C++20 lacks.
+// Element types of tensors, and the 16-bit floating-point types that C++20 lacks. The 8-bit ones (fp8.h) are codes that
+// no kernel but products computes with.
 #pragma once
 
 #include <bit>
@@ -8,7 +9,7 @@
 
 namespace ds {
 
-enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u16, u8 };
+enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u16, u8, f8_e4m3, f8_e5m2 };
 
 /// Bytes of one element.
 constexpr size_t SizeOf(DType t) {
@@ -24,6 +25,8 @@ constexpr size_t SizeOf(DType t) {
     case DType::u16:
       return 2;
     case DType::u8:
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
       return 1;
   }
   return 0;
@@ -48,6 +51,10 @@ constexpr const char* NameOf(DType t) {
       return "u16";
     case DType::u8:
       return "u8";
+    case DType::f8_e4m3:
+      return "f8_e4m3";
+    case DType::f8_e5m2:
+      return "f8_e5m2";
   }
   return "?";
 }

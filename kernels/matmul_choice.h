@@ -30,7 +30,8 @@ enum class MatMulEpilogue : uint8_t {
 };
 
 /// A product c[m, n] = op(a)[m, k] * op(b)[k, n] of dense matrices that start at multiples of 16 bytes. Leading
-/// dimensions follow from it.
+/// dimensions follow from it. `ab` is the dtype of both, but f8_e5m2 that of a alone: b is then f8_e4m3, since
+/// libraries know no product of two E5M2. Products in 8 bits are of a as stored and b transposed.
 struct MatMulKey {
   int64_t m = 0, n = 0, k = 0;
   DType ab = DType::f32, c = DType::f32;
@@ -38,6 +39,10 @@ struct MatMulKey {
   MatMulEpilogue epilogue = MatMulEpilogue::none;
   auto operator<=>(const MatMulKey&) const = default;
 };
+
+constexpr bool IsFp8(DType t) { return t == DType::f8_e4m3 || t == DType::f8_e5m2; }
+/// The dtype of b.
+constexpr DType TypeOfB(DType ab) { return ab == DType::f8_e5m2 ? DType::f8_e4m3 : ab; }
 
 /// An algorithm as the library writes it down. Means the same to the same version of the library only.
 struct MatMulAlgorithm {

@@ -7,6 +7,7 @@
 
 #include "kernels/cublaslt.h"
 #include "kernels/cuda_check.h"
+#include "kernels/fp8_math.h"
 #include "kernels/workspace.h"
 
 namespace ds::cuda {
@@ -23,8 +24,22 @@ std::vector<uint8_t> RandomElements(size_t n) {
   return bytes;
 }
 
+/// Codes of numbers between -1 and 1 times the largest of the format, as a scaled tensor's are.
+template <class Format>
+std::vector<uint8_t> RandomCodes(size_t n) {
+  std::vector<uint8_t> codes(n);
+  std::minstd_rand generator(1);
+  for (uint8_t& code : codes)
+    code = detail::ToFp8<Format>((static_cast<float>(generator()) * 0x1p-30f - 1.0f) * Format::kLargest);
+  return codes;
+}
+
 std::vector<uint8_t> RandomElements(DType dtype, size_t n) {
   switch (dtype) {
+    case DType::f8_e4m3:
+      return RandomCodes<detail::E4M3>(n);
+    case DType::f8_e5m2:
+      return RandomCodes<detail::E5M2>(n);
     case DType::f64:
       return RandomElements<double>(n);
     case DType::bf16:
@@ -109,7 +124,8 @@ std::string Describe(const cublasLtMatmulAlgo_t& a) {
 std::vector<MatMulCandidate> TimeMatMulCandidates(const KernelContext& context, const MatMulKey& key, int limit) {
   const bool has_bias = key.epilogue == MatMulEpilogue::bias || key.epilogue == MatMulEpilogue::bias_gelu;
   const bool has_aux = key.epilogue != MatMulEpilogue::none && key.epilogue != MatMulEpilogue::bias;
-  const DeviceMemory a = RandomMatrix(context, key.ab, key.m * key.k), b = RandomMatrix(context, key.ab, key.k * key.n);
+  const DeviceMemory a = RandomMatrix(context, key.ab, key.m * key.k),
+                     b = RandomMatrix(context, TypeOfB(key.ab), key.k * key.n);
   const DeviceMemory c = RandomMatrix(context, key.c, key.m * key.n), bias = RandomMatrix(context, key.c, key.n);
   const DeviceMemory aux = RandomMatrix(context, key.c, has_aux ? key.m * key.n : 1);
   LtProduct p;

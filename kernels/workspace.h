@@ -21,6 +21,21 @@ constexpr int64_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns, int64_
 constexpr int64_t kCublasLtWorkspace = int64_t{32} << 20;
 constexpr int64_t MatMulWorkspaceBytes() { return kCublasLtWorkspace; }
 
+/// The two operands of an 8-bit product, of so many elements, each with two scalars of its own.
+constexpr int64_t kFp8OperandAlignment = 256;
+constexpr int64_t Fp8OperandsBytes(int64_t first, int64_t second) {
+  const auto up = [](int64_t n) {
+    return (n + kFp8OperandAlignment - 1) / kFp8OperandAlignment * kFp8OperandAlignment;
+  };
+  return up(first) + up(second) + 4 * kFp8OperandAlignment;
+}
+/// The three passes of a linear layer [out, in] over `rows` rows (fp8_linear.h), each with the product's own.
+constexpr int64_t Fp8LinearWorkspaceBytes(int64_t rows, int64_t in, int64_t out) {
+  return MatMulWorkspaceBytes() +
+         std::max({Fp8OperandsBytes(rows * in, out * in), Fp8OperandsBytes(rows * out, out * in),
+                   Fp8OperandsBytes(rows * out, rows * in)});
+}
+
 /// Shapes for which attention asks cuDNN first. Its backward wants memory for a product of T x T 16-bit numbers a head
 /// where it has to give the same bits in every run, so it is called for as many samples and key heads at a time as fit
 /// into kCudnnAttentionLimit; where not even one does, our own kernel computes it.

@@ -38,6 +38,10 @@ const char* SafetensorsName(DType dtype) {
       return "U16";
     case DType::u8:
       return "U8";
+    case DType::f8_e4m3:
+      return "F8_E4M3";
+    case DType::f8_e5m2:
+      return "F8_E5M2";
   }
   return "?";
 }
