@@ -2,8 +2,8 @@
 """Runs whole jobs on this machine's GPUs and checks what they promise; prints a line a check.
 
     scripts/gpu_jobs.py                     all checks that this machine's GPUs allow
-    scripts/gpu_jobs.py stages kill         some: same, cpu, stages, kill, resume, refusal, memory,
-                                            losses
+    scripts/gpu_jobs.py stages kill         some: same, cpu, stages, fp8, kill, resume, refusal,
+                                            memory, losses
     scripts/gpu_jobs.py memory --models gpt2-124m gpt2-1.5b
     scripts/gpu_jobs.py --device cpu same stages kill resume     without GPUs: the same checks on CPU workers
 
@@ -11,6 +11,8 @@
   cpu      a tiny job's fp32 losses on a GPU and on a CPU agree within 1e-5 of the loss
   stages   ZeRO 0 to 3 on two ranks give the same bits over 20 steps: with and without recomputation, and with
            accumulation under training.exact_sharding
+  fp8      with training.fp8 a job repeats bit for bit, and its losses stay near those of bf16 (GPUs: compute
+           capability 8.9 or more)
   kill     kill -9 of one worker: the job ends within 15 s with exit code 137 and the rank named; no process and no
            GPU memory is left; with launch.restarts it goes on by itself and completes
   resume   a job interrupted by SIGTERM and resumed ends with the bits of one that was not
@@ -39,7 +41,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 JOB = """
 model: {{{model}}}
 data: {{train: text.txt, sequence_length: {sequence}}}
-training: {{steps: {steps}, log_every: 1, device: {device}, recompute: {recompute}, exact_sharding: {exact}}}
+training: {{steps: {steps}, log_every: 1, device: {device}, recompute: {recompute}, exact_sharding: {exact},
+           fp8: {fp8}}}
 checkpoint: {{every: {every}}}
 launch: {{restarts: {restarts}}}
 deepspeed:
@@ -52,7 +55,7 @@ deepspeed:
 """
 SMALL = "layers: 3, hidden: 128, heads: 2, vocabulary: 257"
 DEFAULTS = dict(model=SMALL, sequence=128, steps=20, recompute="none", exact="false", every=0, restarts=0, micro=2,
-                accumulation=1, bf16="true", stage=0)
+                accumulation=1, bf16="true", stage=0, fp8="false")
 
 
 class Failed(Exception):
@@ -190,6 +193,17 @@ def check_stages(options, folder):
     return f"ZeRO 0-3, 20 steps: equal ({', '.join(said)})"
 
 
+def check_fp8(options, folder):
+    first, second = (Job(options, folder, f"fp8-{i}", options.ranks, fp8="true").complete() for i in range(2))
+    if first.losses() != second.losses() or first.parameters() != second.parameters():
+        raise Failed("two runs of one job differ")
+    a, b = first.losses(), Job(options, folder, "fp8-not", options.ranks).complete().losses()
+    apart = [abs(x - y) for x, y in zip(a, b)]
+    if not 0 < max(apart) <= 0.05:
+        raise Failed(f"losses are up to {max(apart):.4f} from those of bf16")
+    return f"equal when repeated; losses up to {max(apart):.4f} from bf16's, which end at {b[-1]:.4f}"
+
+
 def check_kill(options, folder):
     before = gpu_memory() if options.device == "gpu" else []
     said = []
@@ -302,7 +316,7 @@ def check_losses(options, folder):
     return "; ".join(said)
 
 
-CHECKS = {"same": check_same, "cpu": check_cpu, "stages": check_stages, "kill": check_kill, "resume": check_resume,
+CHECKS = {"same": check_same, "cpu": check_cpu, "stages": check_stages, "fp8": check_fp8, "kill": check_kill, "resume": check_resume,
           "refusal": check_refusal, "memory": check_memory, "losses": check_losses}
 
 

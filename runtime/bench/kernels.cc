@@ -125,6 +125,9 @@ class KernelBench {
         seconds = candidates.front().seconds;
         line.note = candidates.front().description;
         file_.matmul_choices.push_back({key, candidates.front().algorithm, seconds});
+      } else if (IsFp8(key.ab)) {
+        line.note = "the library has no such product on this GPU: training.fp8 will not run";
+        return table_.Add(line);
       } else if (key.epilogue != MatMulEpilogue::none && key.epilogue != MatMulEpilogue::bias) {
         line.note = "the library does not fuse it";  // training computes the product and what follows apart
         return table_.Add(line);

@@ -5,6 +5,7 @@
 #include "kernels/activation.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
+#include "kernels/fp8.h"
 #include "kernels/layer_norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/reduce.h"
@@ -127,6 +128,20 @@ void AddCrossEntropy(std::vector<RowKernel>& kernels, const Rows& r, int64_t voc
        }});
 }
 
+/// What training.fp8 does to an operand before each product: two readings, and a writing in 8 bits.
+void AddQuantize(std::vector<RowKernel>& kernels, const Rows& r) {
+  for (const bool transpose : {false, true})
+    kernels.push_back(
+        {transpose ? "quantise and transpose" : "quantise", r.text(), 5 * r.rows * r.columns,
+         [r, transpose](BenchDevice& device, double seconds) {
+           const BenchTensor x(device, r.dtype, r.shape()), inverse(device, DType::f32, {1});
+           const BenchTensor codes(device, DType::f8_e4m3, transpose ? Shape{r.columns, r.rows} : r.shape());
+           const BenchTensor largest(device, DType::i32, {1});
+           return device.Time(seconds, [&] { QuantizeFp8(device.context(), x, transpose, codes, inverse, largest); })
+               .seconds;
+         }});
+}
+
 void AddAdam(std::vector<RowKernel>& kernels, int64_t n, DType compute) {
   // Reads gradient, master and both moments; writes all but the gradient, and the working copy.
   const int64_t bytes = n * (4 + 3 * 8 + static_cast<int64_t>(SizeOf(compute)));
@@ -195,6 +210,11 @@ std::vector<RowKernel> RowKernelsOf(const BenchWork& work, DeviceKind device) {
     AddSwiglu(kernels, rows(model.ffn));
   else
     AddGelu(kernels, rows(model.ffn), model.activation == Activation::gelu ? GeluKind::exact : GeluKind::tanh);
+  if (work.fp8 && device == DeviceKind::cuda && model.hidden % 16 == 0) {
+    Rows r = rows(model.hidden);
+    r.rows -= r.rows % 16;
+    AddQuantize(kernels, r);
+  }
   AddCrossEntropy(kernels, rows(model.padded_vocabulary()), model.vocabulary);
   if (model.bias)
     for (const int64_t columns : {model.hidden, UpWidth(model)}) AddBiasGradient(kernels, rows(columns));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "kernels/fp8_linear.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/job/presets.h"
@@ -15,7 +16,7 @@ namespace {
 /// Collects products, each key once.
 class Products {
  public:
-  Products(DType compute, int64_t rows) : compute_(compute), rows_(rows) {}
+  Products(DType compute, int64_t rows, bool fp8) : compute_(compute), rows_(rows), fp8_(fp8) {}
 
   void Add(const std::string& what, const MatMulKey& key) {
     if (known_.insert(key).second) list.push_back({what, key});
@@ -36,11 +37,21 @@ class Products {
     Add(name + " backward-weight", key);
   }
 
+  /// Of a block: in 8 bits where the job and the shape say so.
+  void AddInBlock(const std::string& name, int64_t in, int64_t out, bool bias) {
+    if (!fp8_ || !Fp8Multiplies(rows_, in, out)) return AddLinear(name, in, out, bias, rows_, compute_);
+    const MatMulEpilogue epilogue = bias ? MatMulEpilogue::bias : MatMulEpilogue::none;
+    Add(name + " forward", {rows_, out, in, DType::f8_e4m3, compute_, false, true, false, epilogue});
+    Add(name + " backward-input", {rows_, in, out, DType::f8_e5m2, compute_, false, true});
+    Add(name + " backward-weight", {out, in, rows_, DType::f8_e5m2, DType::f32, false, true});
+  }
+
   std::vector<BenchProduct> list;
 
  private:
   const DType compute_;
   const int64_t rows_;
+  const bool fp8_;
   std::set<MatMulKey> known_;
 };
 
@@ -79,29 +90,29 @@ MatMulKey Square(int64_t n, DType dtype) {
 }
 
 BenchWork WorkOfModel(const std::string& name, const ModelConfig& model, DType compute, MicroBatchShape shape,
-                      DeviceKind device) {
+                      DeviceKind device, bool fp8 = false) {
   BenchWork work;
   work.title = name + ", " + std::to_string(shape.samples) + " x " + std::to_string(shape.tokens) + " tokens, " +
-               NameOf(compute);
-  work.model = model, work.compute = compute, work.shape = shape;
-  work.products = ProductsOf(model, compute, shape, device);
+               NameOf(compute) + (fp8 ? ", 8-bit products" : "");
+  work.model = model, work.compute = compute, work.shape = shape, work.fp8 = fp8;
+  work.products = ProductsOf(model, compute, shape, device, fp8);
   work.attention.push_back({compute, {shape.samples, shape.tokens, model.heads, model.kv_heads, model.head_size()}});
   return work;
 }
 
 }  // namespace
 
-std::vector<BenchProduct> ProductsOf(const ModelConfig& model, DType compute, MicroBatchShape shape,
-                                     DeviceKind device) {
+std::vector<BenchProduct> ProductsOf(const ModelConfig& model, DType compute, MicroBatchShape shape, DeviceKind device,
+                                     bool fp8) {
   const int64_t rows = shape.samples * shape.tokens, hidden = model.hidden;
   const int64_t queries = model.heads * model.head_size();
   const int64_t qkv = (model.heads + 2 * model.kv_heads) * model.head_size();
   const bool swiglu = model.activation == Activation::swiglu;
-  Products products(compute, rows);
-  products.AddLinear("qkv", hidden, qkv, model.qkv_bias, rows, compute);
-  products.AddLinear("proj", queries, hidden, model.bias, rows, compute);
-  products.AddLinear(swiglu ? "gate_up" : "up", hidden, swiglu ? 2 * model.ffn : model.ffn, model.bias, rows, compute);
-  products.AddLinear("down", model.ffn, hidden, model.bias, rows, compute);
+  Products products(compute, rows, fp8 && device == DeviceKind::cuda);
+  products.AddInBlock("qkv", hidden, qkv, model.qkv_bias);
+  products.AddInBlock("proj", queries, hidden, model.bias);
+  products.AddInBlock(swiglu ? "gate_up" : "up", hidden, swiglu ? 2 * model.ffn : model.ffn, model.bias);
+  products.AddInBlock("down", model.ffn, hidden, model.bias);
   // The CPU's head computes 16-bit logits in fp32, a block of rows at a time (segments/head_segment.cc).
   const bool blocks = device == DeviceKind::cpu && (compute == DType::bf16 || compute == DType::f16);
   products.AddLinear("head", hidden, model.padded_vocabulary(), false, blocks ? std::min(rows, kHeadRows) : rows,
@@ -131,7 +142,7 @@ JobSpec SpecOfPreset(const std::string& name, const BenchWork& work) {
 
 BenchWork WorkOf(const JobSpec& spec, DeviceKind device) {
   return WorkOfModel(spec.preset.empty() ? spec.name : spec.preset, spec.model, ComputeType(spec.precision),
-                     {spec.batch.micro_batch_size, spec.data.sequence_length}, device);
+                     {spec.batch.micro_batch_size, spec.data.sequence_length}, device, spec.training.fp8);
 }
 
 BenchWork WorkOfPreset(const std::string& name, DeviceKind device) {

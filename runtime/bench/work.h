@@ -26,13 +26,16 @@ struct BenchWork {
   ModelConfig model;  ///< whose rows are normalised, activated, ...
   DType compute = DType::f32;
   MicroBatchShape shape;
+  bool fp8 = false;                    ///< of a job with training.fp8
   std::vector<BenchProduct> products;  ///< each key once
   std::vector<BenchAttention> attention;
 };
 
 /// The matrix products of one micro-batch, each kind of layer once: forward, backward-input and backward-weight of the
-/// attention's projections, the MLP's and the head, as the segments compute them.
-std::vector<BenchProduct> ProductsOf(const ModelConfig& model, DType compute, MicroBatchShape shape, DeviceKind device);
+/// attention's projections, the MLP's and the head, as the segments compute them. fp8: training.fp8, of which CPUs have
+/// no products of their own: theirs are those of bf16.
+std::vector<BenchProduct> ProductsOf(const ModelConfig& model, DType compute, MicroBatchShape shape, DeviceKind device,
+                                     bool fp8 = false);
 
 /// Adds the products that a plan of the job on GPUs multiplies and that the work does not have: fused with what follows
 /// them, or adding to gradients. They matter on GPUs alone, whose library has algorithms to choose from.

@@ -55,6 +55,11 @@ void CheckTraining(const JobSpec& spec, Problems& problems) {
       problems.Good({"training.validate_every", "data.validation"})) {
     problems.Add("training.validate_every", "there is no validation data; write data.validation, or 0");
   }
+  if (spec.training.fp8 && spec.precision != Precision::bf16 && problems.Good({"training.fp8"})) {
+    problems.Add("training.fp8", "8-bit products are of bf16 tensors, and this job computes in " +
+                                     std::string(spec.precision == Precision::fp16 ? "fp16" : "fp32") +
+                                     "; write deepspeed.bf16.enabled: true, or training.fp8: false");
+  }
   if (problems.Good({"launch.suspect_seconds", "launch.lease_seconds"}) &&
       spec.launch.suspect_seconds > spec.launch.lease_seconds) {
     problems.Add("launch.suspect_seconds",

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "kernels/fp8_linear.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/text.h"
@@ -126,8 +127,28 @@ void FillIn(const Value& root, JobSpec& spec) {
   if (spec.data.sequence_length == 0) spec.data.sequence_length = model.max_positions;
 }
 
+/// The layers that training.fp8 leaves in bf16, since their shape has no 8-bit products: "qkv, down".
+std::string LayersOfBf16(const JobSpec& spec) {
+  const ModelConfig& m = spec.model;
+  const int64_t rows = spec.batch.micro_batch_size * spec.data.sequence_length;
+  const bool swiglu = m.activation == Activation::swiglu;
+  std::vector<std::string> layers;
+  const auto add = [&](const char* name, int64_t in, int64_t out) {
+    if (!Fp8Multiplies(rows, in, out))
+      layers.push_back(std::string(name) + " (" + std::to_string(in) + " to " + std::to_string(out) + ")");
+  };
+  add("qkv", m.hidden, (m.heads + 2 * m.kv_heads) * m.head_size());
+  add("proj", m.heads * m.head_size(), m.hidden);
+  add(swiglu ? "gate_up" : "up", m.hidden, swiglu ? 2 * m.ffn : m.ffn);
+  add("down", m.ffn, m.hidden);
+  return layers.empty() ? "" : Join(layers, ", ") + " of " + std::to_string(rows) + " rows";
+}
+
 /// What a key that is read does not do in this job.
 void AddNotes(JobSpec& spec) {
+  if (const std::string layers = spec.training.fp8 ? LayersOfBf16(spec) : ""; !layers.empty())
+    spec.notes.push_back("training.fp8: multiplied in bf16, since 8 bits want multiples of 16: " + layers +
+                         " (a micro-batch's samples x tokens).");
   if (spec.training.recompute == RecomputeMode::activation && spec.model.activation != Activation::swiglu)
     spec.notes.push_back("training.recompute: activation is as none with model.activation " +
                          NameOf(spec.model.activation, kActivationNames) +

@@ -114,6 +114,7 @@ struct TrainingConfig {
   int64_t steps = 0, log_every = 10, validate_every = 0, validate_batches = 8;
   RecomputeMode recompute = RecomputeMode::none;
   bool deterministic = true, exact_sharding = false;
+  bool fp8 = false;  ///< blocks' linear layers multiply in 8 bits (kernels/fp8_linear.h)
   std::vector<int64_t> profile_steps;
   OnNan on_nan = OnNan::stop;
   DeviceChoice device = DeviceChoice::automatic;

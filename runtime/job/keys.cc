@@ -358,6 +358,9 @@ std::vector<Key> TrainingKeys() {
            "the same job on the same machine gives the same bits; false lets kernels that do not promise it run"),
       Flag("training.exact_sharding", DS_FIELD(training.exact_sharding), nullptr,
            "with accumulation too, all ZeRO stages give the same bits, at the price that the plan states"),
+      Flag("training.fp8", DS_FIELD(training.fp8), nullptr,
+           "the linear layers of blocks multiply in 8 bits, each tensor scaled by its own largest element; needs bf16 "
+           "(see below)"),
       ProfileKey(),
       Choice(
           "training.on_nan", DS_FIELD(training.on_nan), kOnNanNames, nullptr,

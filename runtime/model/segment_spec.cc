@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
+#include "kernels/fp8_linear.h"
 #include "kernels/linear.h"
 #include "kernels/workspace.h"
 
@@ -20,6 +22,7 @@ struct Builder {
   MicroBatchShape shape;
   bool reset_attention;
   RecomputeMode recompute;
+  bool fp8;
 
   int64_t N() const { return shape.samples * shape.tokens; }
   int64_t D() const { return model.hidden; }
@@ -70,12 +73,25 @@ struct Builder {
   void Multiply(SegmentSpec& s, Place place, int64_t out, int64_t in, bool bias,
                 MatMulEpilogue fused = MatMulEpilogue::none) const {
     const MatMulEpilogue epilogue = bias ? MatMulEpilogue::bias : MatMulEpilogue::none, none = MatMulEpilogue::none;
+    if (place != Place::head && Fp8(out, in)) return MultiplyFp8(s, place, out, in, epilogue);
     const MatMulKey forward{N(), out, in, compute, compute, false, true, false, epilogue};
     const bool first = place == Place::first, sixteen = SizeOf(compute) == 2;
     s.products.push_back({Pass::forward, forward, first ? fused : none, place == Place::last && sixteen});
     if (first) s.products.push_back({Pass::recompute, forward, fused});
     s.products.push_back({Pass::backward_input, {N(), in, out, compute, compute}, first ? none : fused});
     s.products.push_back({Pass::backward_weight, {out, in, N(), compute, Wide(), true}});
+  }
+  bool Fp8(int64_t out, int64_t in) const { return fp8 && Fp8Multiplies(N(), in, out); }
+  /// The same in 8 bits. Both operands have k as their fastest index there, which quantising them sees to, and nothing
+  /// but a bias is fused.
+  void MultiplyFp8(SegmentSpec& s, Place place, int64_t out, int64_t in, MatMulEpilogue epilogue) const {
+    const DType forward = DType::f8_e4m3, gradient = DType::f8_e5m2;
+    const MatMulKey key{N(), out, in, forward, compute, false, true, false, epilogue};
+    s.products.push_back({Pass::forward, key});
+    if (place == Place::first) s.products.push_back({Pass::recompute, key});
+    s.products.push_back({Pass::backward_input, {N(), in, out, gradient, compute, false, true}});
+    s.products.push_back({Pass::backward_weight, {out, in, N(), gradient, Wide(), false, true}});
+    s.gpu_workspace = std::max(s.gpu_workspace, Fp8LinearWorkspaceBytes(N(), in, out));
   }
   /// `epilogue` where GPUs fuse the GELU of this model (kernels/linear.h).
   MatMulEpilogue IfFused(MatMulEpilogue epilogue) const {
@@ -113,6 +129,7 @@ SegmentSpec Builder::Attention(int64_t layer) const {
   s.layer = layer;
   s.name = "layer" + std::to_string(layer) + ".attention";
   s.reset_attention = reset_attention;
+  s.fp8 = fp8;
   Output(s);
   const std::string name = "layers." + std::to_string(layer) + ".attention.";
   AddNorm(s, name + "norm");
@@ -154,6 +171,7 @@ SegmentSpec Builder::Mlp(int64_t layer) const {
   SegmentSpec s;
   s.kind = SegmentKind::mlp;
   s.layer = layer;
+  s.fp8 = fp8;
   s.name = "layer" + std::to_string(layer) + ".mlp";
   Output(s);
   const std::string name = "layers." + std::to_string(layer) + ".mlp.";
@@ -216,8 +234,9 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 }
 
 std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape,
-                                       bool reset_attention, RecomputeMode recompute) {
-  const Builder builder{model, compute, shape, reset_attention, recompute};
+                                       bool reset_attention, RecomputeMode recompute, bool fp8) {
+  if (fp8 && compute != DType::bf16) throw std::invalid_argument("BuildSegments: 8-bit products need bf16");
+  const Builder builder{model, compute, shape, reset_attention, recompute, fp8};
   std::vector<SegmentSpec> segments;
   segments.push_back(builder.Embedding());
   for (int64_t layer = 0; layer < model.layers; ++layer) {

@@ -68,6 +68,7 @@ struct SegmentSpec {
   std::vector<ParamSpec> params;
   bool tied = false;             ///< head: its matrix is the embedding's token table
   bool reset_attention = false;  ///< attention: stays within documents; its passes read SegmentIo::first_key
+  bool fp8 = false;  ///< attention, mlp: linear layers that Fp8Multiplies (kernels/fp8_linear.h) multiply in 8 bits
 
   std::vector<TensorSpec> output;   ///< y [N, D] of the compute dtype; the head: none
   std::vector<TensorSpec> saved;    ///< written by forward and recompute, read by the backward passes
@@ -88,7 +89,8 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 /// The segments of a model in order: embedding, (attention, mlp) x layers, head. `compute` is the dtype of activations:
 /// f32, bf16, f16, or f64 for tests. Describes the CPU backend. reset_attention: data.reset_attention. The work stated
 /// is then that of samples of one document; with more of them it is less. recompute: training.recompute, which decides
-/// whether an MLP saves the output of its activation.
+/// whether an MLP saves the output of its activation. fp8: training.fp8; throws std::invalid_argument where compute is
+/// not bf16.
 ///
 /// saved, carried and scratch, with N = samples * tokens, statistics in f32 (f64 when compute is f64):
 ///   embedding  saved: -                    carried: -   backward_weight scratch: dropped dy [N, D] when dropout > 0
@@ -122,7 +124,8 @@ int64_t LayOut(const std::vector<TensorSpec>& tensors, std::vector<int64_t>* off
 ///              up.bias (gate_up.bias), down.weight [D, F], down.bias
 ///   head       head.norm.weight, head.norm.bias, head.weight [Vp, D] (untied)
 std::vector<SegmentSpec> BuildSegments(const ModelConfig& model, DType compute, MicroBatchShape shape,
-                                       bool reset_attention = false, RecomputeMode recompute = RecomputeMode::none);
+                                       bool reset_attention = false, RecomputeMode recompute = RecomputeMode::none,
+                                       bool fp8 = false);
 
 /// Rows of logits that the CPU head computes at a time.
 inline constexpr int64_t kHeadRows = 256;

@@ -135,15 +135,15 @@ LibraryMemory ReadLibraries(const Value& value) {
 
 void ReadPeaks(const Value& value, std::map<DType, double>& peaks) {
   std::vector<std::string> names;
-  for (const auto& entry : kFloatNames) names.push_back(entry.first);
+  for (const auto& entry : kPeakNames) names.push_back(entry.first);
   const Fields f(value, "peak_flops", names);
-  for (const auto& [name, dtype] : kFloatNames)
+  for (const auto& [name, dtype] : kPeakNames)
     if (f.Has(name)) peaks[dtype] = f.Rate(name);
 }
 
 MatMulRate ReadMatMulRate(const Value& value, const std::string& path) {
   const Fields f(value, path, {"dtype", "m", "n", "k", "transpose_a", "transpose_b", "flops_per_second"});
-  return {f.Name("dtype", kFloatNames),
+  return {f.Name("dtype", kProductNames),
           f.Count("m"),
           f.Count("n"),
           f.Count("k"),
@@ -208,7 +208,7 @@ MatMulChoice ReadChoice(const Value& value, const std::string& path) {
   choice.key = {f.Count("m"),
                 f.Count("n"),
                 f.Count("k"),
-                f.Name("ab", kFloatNames),
+                f.Name("ab", kProductNames),
                 f.Name("c", kFloatNames),
                 f.Flag("transpose_a"),
                 f.Flag("transpose_b"),

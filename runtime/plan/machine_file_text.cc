@@ -65,7 +65,7 @@ std::string RatesText(const MachineFile& file) {
   std::string text;
   if (!file.matmul.empty()) text += "matmul:\n";
   for (const MatMulRate& r : file.matmul)
-    text += "  - {dtype: " + NameOf(r.dtype, kFloatNames) + ", " + ShapeText(r.m, r.n, r.k) +
+    text += "  - {dtype: " + NameOf(r.dtype, kProductNames) + ", " + ShapeText(r.m, r.n, r.k) +
             ", transpose_a: " + Flag(r.transpose_a) + ", transpose_b: " + Flag(r.transpose_b) +
             ", flops_per_second: " + JsonNumber(r.flops_per_second) + "}\n";
   if (!file.attention.empty()) text += "attention:\n";
@@ -83,7 +83,7 @@ std::string ChoicesText(const MachineFile& file) {
       "matmul_choices:\n  " + Line("library_version", std::to_string(file.matmul_library_version)) + "  products:\n";
   for (const MatMulChoice& choice : file.matmul_choices) {
     const MatMulKey& key = choice.key;
-    text += "    - {" + ShapeText(key.m, key.n, key.k) + ", ab: " + NameOf(key.ab, kFloatNames) +
+    text += "    - {" + ShapeText(key.m, key.n, key.k) + ", ab: " + NameOf(key.ab, kProductNames) +
             ", c: " + NameOf(key.c, kFloatNames) + ", transpose_a: " + Flag(key.transpose_a) +
             ", transpose_b: " + Flag(key.transpose_b) + ", accumulate: " + Flag(key.accumulate) +
             ", epilogue: " + NameOf(key.epilogue, kEpilogueNames) + ",\n       seconds: " + JsonNumber(choice.seconds) +
@@ -110,7 +110,7 @@ std::string ToYaml(const MachineFile& file) {
                      DeviceText(file.device) + LibrariesText(file.libraries);
   if (!file.peak_flops.empty()) text += "peak_flops:\n";
   for (const auto& [dtype, flops] : file.peak_flops)
-    text += "  " + NameOf(dtype, kFloatNames) + ": " + JsonNumber(flops) + "\n";
+    text += "  " + NameOf(dtype, kPeakNames) + ": " + JsonNumber(flops) + "\n";
   if (file.memory_bytes_per_second > 0)
     text += Line("memory_bytes_per_second", JsonNumber(file.memory_bytes_per_second));
   text += RatesText(file) + LinksText(file);

@@ -83,7 +83,7 @@ PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind d
 ModelLayout LayoutOf(const JobSpec& spec, int ranks) {
   const MicroBatchShape shape{spec.batch.micro_batch_size, spec.data.sequence_length};
   return BuildLayout(BuildSegments(spec.model, ComputeDType(spec.precision), shape, spec.data.reset_attention,
-                                   spec.training.recompute),
+                                   spec.training.recompute, spec.training.fp8),
                      spec.zero, ranks);
 }
 

@@ -20,6 +20,7 @@ namespace ds {
 struct Machine {
   double flops_f32 = 40e9;    ///< matrix products, a second
   double flops_16bit = 40e9;  ///< bf16 and fp16: a CPU without 16-bit units converts and uses the fp32 ones
+  double flops_8bit = 20e9;   ///< fp8: a CPU computes them as bf16, behind conversions
   double flops_f64 = 20e9;
   double memory_bytes = 6e9;       ///< read or written, a second
   double link_bytes = 1e9;         ///< sent by a rank, a second

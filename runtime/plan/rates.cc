@@ -6,7 +6,7 @@
 namespace ds {
 namespace {
 
-bool Alike(DType a, DType b) { return a == b || (SizeOf(a) == 2 && SizeOf(b) == 2); }
+bool Alike(DType a, DType b) { return a == b || (SizeOf(a) == 2 && SizeOf(b) == 2) || (IsFp8(a) && IsFp8(b)); }
 
 double Far(int64_t wanted, int64_t measured) {
   return std::fabs(std::log2(static_cast<double>(wanted) / static_cast<double>(measured)));

@@ -1,10 +1,10 @@
 // How long one matrix product, attention or collective takes, by what was measured of a machine.
 //
 // The law. A shape that was not measured takes its operations at the rate of the nearest one that was: of the same
-// dtype (a 16-bit one stands in for the other), where some have the same transposes (the same `deterministic`) among
-// those alone, the one with the least sum of |log2 (wanted / measured)| over its extents; of equals the first in the
-// file. A collective over n ranks takes the rate of the nearest measured number of ranks m, its latency times
-// (n - 1) / (m - 1): a ring has n - 1 hops.
+// dtype (a 16-bit one stands in for the other, and an 8-bit one for the other), where some have the same transposes
+// (the same `deterministic`) among those alone, the one with the least sum of |log2 (wanted / measured)| over its
+// extents; of equals the first in the file. A collective over n ranks takes the rate of the nearest measured number of
+// ranks m, its latency times (n - 1) / (m - 1): a ring has n - 1 hops.
 #pragma once
 
 #include <optional>

@@ -61,6 +61,10 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
                        [](const SegmentSpec& segment) { return segment.reset_attention; })
                ? ", attention within documents"
                : "") +
+          (std::any_of(layout.segments.begin(), layout.segments.end(),
+                       [](const SegmentSpec& segment) { return segment.fp8; })
+               ? ", 8-bit products"
+               : "") +
           "\n";
   text += "model: " + std::to_string(layout.segments.size()) + " segments, " + std::to_string(layout.ParameterCount()) +
           " parameters in " + std::to_string(layout.units.size()) + " units\n";

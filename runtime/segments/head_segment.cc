@@ -22,7 +22,7 @@ class HeadSegment : public SegmentBase {
   HeadSegment(const SegmentSpec& spec, const SegmentOptions& options)
       : SegmentBase(spec, options),
         norm_(FindNorm()),
-        lm_head_{spec.tied ? static_cast<int>(spec.params.size()) : RequiredParam("head.weight"), -1},
+        lm_head_{spec.tied ? static_cast<int>(spec.params.size()) : RequiredParam("head.weight"), -1, false},
         dlogits_(RequiredTensor(spec.saved, "dlogits")) {}
 
   void Forward(const StepContext& step, const SegmentIo& io) const override {

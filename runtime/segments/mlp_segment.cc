@@ -1,6 +1,5 @@
 // y = x + dropout(down(activation(up(norm(x)))))
 #include "kernels/activation.h"
-#include "kernels/linear.h"
 #include "runtime/segments/branch_segment.h"
 
 namespace ds {
@@ -32,7 +31,7 @@ class MlpSegment : public BranchSegment {
       LinearBackwardInput(step, down_, io, dy, dactivated);
       SwigluBackward(step.kernel, dactivated, io.saved[pre_], io.carried[dpre_]);
     } else {
-      LinearGeluBackwardInput(step.kernel, Gelu(), dy, io.params[down_.weight], io.saved[pre_], io.carried[dpre_]);
+      LinearGeluBackwardInput(step, down_, io, Gelu(), dy, io.saved[pre_], io.carried[dpre_]);
     }
     LinearBackwardInput(step, up_, io, io.carried[dpre_], io.carried[norm_.dnormed]);
     WriteDx(step, io);
@@ -52,8 +51,7 @@ class MlpSegment : public BranchSegment {
       LinearForward(step, up_, io, io.saved[norm_.normed], io.saved[pre_]);
       if (activated_ >= 0) SwigluForward(step.kernel, io.saved[pre_], io.saved[activated_]);
     } else {
-      LinearGeluForward(step.kernel, Gelu(), io.saved[norm_.normed], io.params[up_.weight],
-                        up_.bias >= 0 ? io.params[up_.bias] : Tensor(), io.saved[pre_], io.saved[activated_]);
+      LinearGeluForward(step, up_, io, Gelu(), io.saved[norm_.normed], io.saved[pre_], io.saved[activated_]);
     }
   }
 

@@ -1,6 +1,7 @@
 #include "runtime/segments/segment_base.h"
 
 #include "kernels/dropout.h"
+#include "kernels/fp8_linear.h"
 #include "runtime/base/error.h"
 
 namespace ds {
@@ -82,7 +83,9 @@ NormIndices SegmentBase::FindNorm() const {
 }
 
 LinearIndices SegmentBase::FindLinear(const std::string& name) const {
-  return {RequiredParam(name + ".weight"), ParamIndex(name + ".bias")};
+  const int weight = RequiredParam(name + ".weight");
+  const Shape shape = spec_.params[static_cast<size_t>(weight)].shape;  // [out, in]
+  return {weight, ParamIndex(name + ".bias"), spec_.fp8 && Fp8Multiplies(rows(), shape[1], shape[0])};
 }
 
 void SegmentBase::Require(Pass pass, const std::string& what, const Tensor& t, DType dtype, Shape shape) const {

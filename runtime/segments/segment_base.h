@@ -46,7 +46,8 @@ class SegmentBase : public Segment {
 
   /// "norm.weight" and "norm.bias" with the tensors that the norm writes.
   NormIndices FindNorm() const;
-  /// `name`.weight and, where there is one, `name`.bias.
+  /// `name`.weight and, where there is one, `name`.bias; its products are of 8 bits where the SegmentSpec and the
+  /// layer's shape say so.
   LinearIndices FindLinear(const std::string& name) const;
 
   /// Throw RuntimeError, naming segment, pass and tensor, when a tensor is absent or has another dtype or shape.

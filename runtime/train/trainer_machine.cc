@@ -21,7 +21,8 @@ Machine Trainer::UseMachine() {
          {MachineMismatch(*file, kind, name), ChoicesMismatch(*file, name, MatMulLibraryVersion())})
       if (!mismatch.empty()) Event("machine", mismatch);
   }
-  peak_flops_ = PeakFlops(environment_.machine, kind, name, ComputeDType(spec_.precision));
+  if (spec_.training.fp8) peak_flops_ = PeakFlops(environment_.machine, kind, name, DType::f8_e4m3);
+  if (!peak_flops_) peak_flops_ = PeakFlops(environment_.machine, kind, name, ComputeDType(spec_.precision));
   // A CPU's was measured with some threads.
   if (peak_flops_ && !gpu && environment_.machine->device.threads > 0)
     *peak_flops_ *=

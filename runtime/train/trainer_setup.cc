@@ -86,16 +86,25 @@ void Trainer::Allocate() {
 
 namespace {
 
-/// deepspeed.optimizer.type of a resolved spec. Adam and AdamW differ in the decay only: one name for both.
-std::string OptimizerIn(const std::string& job_yaml) {
+/// A key of a resolved spec; empty where it has none.
+std::string KeyIn(const std::string& job_yaml, std::initializer_list<const char*> path) {
   const Value root = ParseYaml(job_yaml, "job");
   const Value* at = &root;
-  for (const char* key : {"deepspeed", "optimizer", "type"}) {
+  for (const char* key : path) {
     at = at->Find(key);
     if (!at) return "";
   }
-  return at->text == "Adam" ? "AdamW" : at->text;
+  return at->text;
 }
+
+/// deepspeed.optimizer.type. Adam and AdamW differ in the decay only: one name for both.
+std::string OptimizerIn(const std::string& job_yaml) {
+  const std::string type = KeyIn(job_yaml, {"deepspeed", "optimizer", "type"});
+  return type == "Adam" ? "AdamW" : type;
+}
+
+/// Whether blocks multiplied in 8 bits; checkpoints from before the key existed: no.
+bool Fp8In(const std::string& job_yaml) { return KeyIn(job_yaml, {"training", "fp8"}) == "true"; }
 
 /// Moments of one optimizer mean nothing to another.
 void CheckSameOptimizer(const JobSpec& spec, const CheckpointReader& reader, const std::string& folder) {
@@ -140,6 +149,9 @@ void Trainer::LoadState() {
     if (state_.seed != spec_.seed)
       message += "; job.seed was " + std::to_string(state_.seed) + " and is now " + std::to_string(spec_.seed) +
                  ": data order and dropout differ from here on";
+    if (const bool was = Fp8In(state_.job_yaml); was != spec_.training.fp8)
+      message += std::string("; training.fp8 was ") + (was ? "true" : "false") + " and is now " +
+                 (was ? "false" : "true") + ": products round otherwise from here on";
     if (IsLastStep())
       message += "; training.steps is " + std::to_string(spec_.training.steps) + ": nothing is left to train";
     Event("resume", message);

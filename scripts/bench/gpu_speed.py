@@ -4,6 +4,7 @@
     scripts/bench/gpu_speed.py                                   every case that this machine's GPUs can run
     scripts/bench/gpu_speed.py gpt2-124m gpt2-1.5b               some
     scripts/bench/gpu_speed.py --side ours --trace traces gpt2-1.5b      no PyTorch; the actions of the last step
+    scripts/bench/gpu_speed.py --side ours --fp8 llama-8b-2-zero3       our linear layers multiply in 8 bits
     scripts/bench/gpu_speed.py --list
 
 A side's number is tokens over its median step after warming up. PyTorch is torch_gpu.py beside this: compiled, its own
@@ -57,7 +58,7 @@ CASES = {
 JOB = """
 model: {{preset: {model}}}
 data: {{train: text.txt, sequence_length: {sequence}}}
-training: {{steps: {steps}, log_every: 1, deterministic: {deterministic}, recompute: {recompute}, device: gpu{trace}}}
+training: {{steps: {steps}, log_every: 1, deterministic: {deterministic}, recompute: {recompute}, fp8: {fp8}, device: gpu{trace}}}
 checkpoint: {{every: -1}}
 deepspeed:
   train_micro_batch_size_per_gpu: {micro_batch}
@@ -77,7 +78,8 @@ def ours(options, name, case, folder):
         model=case.model, sequence=case.sequence, steps=steps + bool(options.trace), stage=case.stage,
         trace=f", profile_steps: {steps + 1}" if options.trace else "",
         micro_batch=case.micro_batch, accumulation=case.accumulation,
-        deterministic="true" if options.deterministic else "false", recompute="full" if case.recompute else "none"))
+        deterministic="true" if options.deterministic else "false", recompute="full" if case.recompute else "none",
+        fp8="true" if options.fp8 else "false"))
     command = [str(options.bin / "ds-launch"), str(folder / "job.yaml"), "--num-gpus", str(case.gpus),
                "--output", str(folder / "runs")] + (["--machine", str(options.machine)] if options.machine else [])
     begin, first = time.monotonic(), None
@@ -136,6 +138,7 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, help="where ds-launch is; default: of the bundle or build")
     parser.add_argument("--machine", type=pathlib.Path, help="a machine file for ds-launch")
     parser.add_argument("--deterministic", action="store_true", help="our side with training.deterministic: true")
+    parser.add_argument("--fp8", action="store_true", help="our side with training.fp8: true; PyTorch stays with bf16")
     parser.add_argument("--steps", type=int, default=8, help="that are timed, a side")
     parser.add_argument("--warm-up", type=int, default=4, help="steps before them")
     parser.add_argument("--side", choices=["both", "ours", "torch"], default="both", help="leave the other out")

@@ -131,6 +131,7 @@ TEST_CASE("the device memory that a GPU job takes is what its plan predicts, les
   spec.zero.stage = GENERATE(0, 3);
   spec.batch.accumulation = GENERATE(1, 3);
   spec.precision = GENERATE(Precision::fp32, Precision::bf16);
+  spec.training.fp8 = GENERATE(false, true) && spec.precision == Precision::bf16;
   spec.training.recompute =
       GENERATE(RecomputeMode::none, RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full);
   spec.batch.micro_batch_size = 4;
@@ -245,6 +246,24 @@ TEST_CASE("mfu is the model's FLOPs over a step's time and the peak of as many t
   CHECK(run.result.predicted.step_ms > 10 * usual);  // priced by the file: a very slow machine
   CHECK(run.events.end() ==
         std::find_if(run.events.begin(), run.events.end(), [](const auto& event) { return event.first == "machine"; }));
+}
+
+TEST_CASE("with 8-bit products mfu is of their peak where the file has it, else of bf16's") {
+  JobSpec spec = Short(TinyLlama());
+  spec.precision = Precision::bf16;
+  spec.training.fp8 = true;
+  RunOptions options;
+  options.machine = OfThisCpu();
+  options.machine->peak_flops[DType::bf16] = 2e12;
+  const bool known = GENERATE(false, true);
+  if (known) options.machine->peak_flops[DType::f8_e4m3] = 4e12;
+  const RunOutcome run = Run(spec, options);
+  REQUIRE(run.error == "");
+  spec.batch.micro_batch_size = spec.batch.train_batch_size / spec.batch.accumulation;
+  const double flops = ModelFlopsOfStep(LayoutOf(spec, 1), PlanOptionsOf(spec, 0, 1));
+  const StepRecord& record = run.records.front();
+  REQUIRE(record.mfu);
+  CHECK(*record.mfu == Approx(flops / (record.step_ms / 1e3) / ((known ? 4e12 : 2e12) / 2)));  // one thread of two
 }
 
 TEST_CASE("a machine file of another device is told in an event; the plan keeps to the default") {

@@ -21,10 +21,10 @@ PlanOptions Options(int stage) {
   return o;
 }
 
-void CheckGolden(const std::string& name, const ModelConfig& model, const PlanOptions& options) {
+void CheckGolden(const std::string& name, const ModelConfig& model, const PlanOptions& options, bool fp8 = false) {
   ZeroConfig zero = SmallZero(options.stage);
   zero.reduce_bucket_size = 16384;
-  const ModelLayout layout = TinyLayout(model, zero, options.ranks, options.compute, {2, 16}, options.recompute);
+  const ModelLayout layout = TinyLayout(model, zero, options.ranks, options.compute, {2, 16}, options.recompute, fp8);
   const std::string text = ToText(layout, BuildPlan(layout, options));
   const std::filesystem::path path = std::string(DS_SOURCE_DIR) + "/test/plan/golden/" + name + ".txt";
   if (std::getenv("DS_UPDATE_GOLDEN")) WriteFileAtomically(path, text);
@@ -50,6 +50,12 @@ TEST_CASE("plans print as the golden texts", "[golden]") {
 
   recompute.recompute = RecomputeMode::activation;
   CheckGolden("stage2-activation-bf16", TinyLlama(), recompute);
+
+  PlanOptions gpu = Options(2);
+  gpu.compute = DType::bf16;
+  gpu.device = DeviceKind::cuda;
+  gpu.micro_batches = 1;
+  CheckGolden("stage2-fp8-gpu", TinyLlama(), gpu, true);
 
   PlanOptions tight = Options(3);  // two segments' parameters at a time, none kept for the backward
   tight.max_live_parameters = 60'000;

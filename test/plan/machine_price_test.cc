@@ -33,6 +33,8 @@ TEST_CASE("a product's rate is that of the nearest measured shape") {
   CHECK(MatMulRateOf(measured, Product(1024, 1024, 1024, DType::f16)) == 2);
   CHECK(MatMulRateOf(measured, Product(1024, 1024, 1024, DType::f32)) == 4);
   CHECK_FALSE(MatMulRateOf(measured, Product(64, 64, 64, DType::f64)));
+  CHECK_FALSE(MatMulRateOf(measured, Product(64, 64, 64, DType::f8_e4m3)));  // no 16-bit one stands in for 8 bits
+  CHECK(MatMulRateOf({{DType::f8_e4m3, 64, 64, 64, false, true, 5}}, Product(64, 64, 64, DType::f8_e5m2)) == 5);
 }
 
 TEST_CASE("attention's rate is of the same pass, rather of the same determinism") {
@@ -63,6 +65,7 @@ TEST_CASE("a machine is the file's, and the default where the file has nothing")
   Machine machine = MachineOf(file);
   CHECK(machine.flops_16bit == 6.5e14);
   CHECK(machine.flops_f32 == 4e13);
+  CHECK(machine.flops_8bit == 1.2e15);
   CHECK(machine.flops_f64 == usual.flops_f64);
   CHECK(machine.memory_bytes == 4.2e12);
   CHECK(machine.library_bytes == 560 << 20);
@@ -73,6 +76,7 @@ TEST_CASE("a machine is the file's, and the default where the file has nothing")
   bare.device = {DeviceKind::cuda, "x", 1, 0, "", "", "", 0};
   machine = MachineOf(bare);
   CHECK(machine.flops_16bit == usual.flops_16bit);
+  CHECK(machine.flops_8bit == usual.flops_8bit);
   CHECK(machine.memory_bytes == usual.memory_bytes);
   CHECK(machine.library_bytes == usual.library_bytes);
   CHECK(machine.communicator_bytes == usual.communicator_bytes);
@@ -116,9 +120,39 @@ TEST_CASE("a step's compute time is the sum of its products and attention at the
         Approx(products / 1e9 + forward / 1e8 + backward / (options.deterministic ? 1e7 : 1e6) + rest / 1e9));
 }
 
+TEST_CASE("8-bit products take their rate, and the time of reading their operands twice and writing them once") {
+  const ModelConfig model = test::TinyLlama();
+  PlanOptions options;
+  options.compute = DType::bf16;
+  MachineFile file;
+  file.device.name = "x";
+  file.memory_bytes_per_second = 1e9;
+  file.matmul = {{DType::bf16, 64, 64, 64, false, false, 1e7}};
+  if (GENERATE(false, true)) file.matmul.push_back({DType::f8_e4m3, 64, 64, 64, false, true, 1e6});
+  const bool measured = file.matmul.size() == 2;
+  const auto layout_of = [&](bool fp8) {
+    return test::TinyLayout(model, test::SmallZero(0), 1, DType::bf16, {2, 16}, RecomputeMode::none, fp8);
+  };
+  const ModelLayout layout = layout_of(true), plain = layout_of(false);
+  double flops = 0, bytes = 0;
+  for (const SegmentSpec& segment : layout.segments)
+    for (const ProductSpec& product : segment.products)
+      if (IsFp8(product.key.ab) && product.pass != Pass::recompute) {
+        flops += ProductFlops(product.key);
+        bytes += 5.0 * static_cast<double>((product.key.m + product.key.n) * product.key.k);
+      }
+  REQUIRE(flops > 0);
+  const Machine machine = MachineOf(file);
+  const double fp8 = BuildPlan(layout, options, machine).price.compute_seconds;
+  const double bf16 = BuildPlan(plain, options, machine).price.compute_seconds;
+  CHECK(fp8 - bf16 == Approx(flops / (measured ? 1e6 : machine.flops_8bit) - flops / 1e7 + bytes / 1e9));
+}
+
 TEST_CASE("a segment's products and attention are its FLOPs") {
   for (const ModelConfig& model : {test::TinyGpt(), test::TinyLlama()}) {
-    for (const SegmentSpec& segment : BuildSegments(model, DType::f32, {2, 16})) {
+    const bool fp8 = GENERATE(false, true);
+    const DType compute = fp8 ? DType::bf16 : DType::f32;
+    for (const SegmentSpec& segment : BuildSegments(model, compute, {2, 16}, false, RecomputeMode::none, fp8)) {
       if (segment.kind == SegmentKind::embedding) continue;
       INFO(segment.name);
       double flops[4] = {};

@@ -17,7 +17,9 @@ inline MachineFile FullMachineFile() {
   file.memory_bytes_per_second = 4.2e12;
   file.matmul = {{DType::bf16, 8192, 4096, 4096, false, true, 6.5e14},
                  {DType::bf16, 512, 768, 768, true, false, 1.0 / 3 * 1e14},
-                 {DType::f32, 1024, 1024, 1024, false, false, 4e13}};
+                 {DType::f32, 1024, 1024, 1024, false, false, 4e13},
+                 {DType::f8_e4m3, 8192, 4096, 4096, false, true, 1.2e15},
+                 {DType::f8_e5m2, 8192, 4096, 4096, false, true, 1.1e15}};
   file.attention = {{DType::bf16, 2048, 128, false, true, 4e14},
                     {DType::bf16, 2048, 128, true, true, 2e14},
                     {DType::bf16, 2048, 128, true, false, 3e14}};
@@ -31,8 +33,10 @@ inline MachineFile FullMachineFile() {
   choice.key = {8192, 4096, 4096, DType::bf16, DType::f32, false, true, true, MatMulEpilogue::bias_gelu};
   choice.algorithm.words = {0x42, 0xffffffffffffffff, 0, 1, 2, 3, 4, 0x8000000000000000};
   choice.seconds = 4.25e-4;
-  file.matmul_choices = {choice, choice};
+  file.matmul_choices = {choice, choice, choice, choice};
   file.matmul_choices[1].key.m = 16;
+  file.matmul_choices[2].key = {8192, 4096, 4096, DType::f8_e4m3, DType::bf16, false, true};
+  file.matmul_choices[3].key = {4096, 4096, 8192, DType::f8_e5m2, DType::f32, false, true, true};
   return file;
 }
 

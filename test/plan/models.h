@@ -41,8 +41,9 @@ inline ZeroConfig SmallZero(int stage = 0) {
 }
 
 inline ModelLayout TinyLayout(const ModelConfig& model, const ZeroConfig& zero, int ranks, DType compute = DType::f32,
-                              MicroBatchShape shape = {2, 16}, RecomputeMode recompute = RecomputeMode::none) {
-  return BuildLayout(BuildSegments(model, compute, shape, false, recompute), zero, ranks);
+                              MicroBatchShape shape = {2, 16}, RecomputeMode recompute = RecomputeMode::none,
+                              bool fp8 = false) {
+  return BuildLayout(BuildSegments(model, compute, shape, false, recompute, fp8), zero, ranks);
 }
 
 }  // namespace ds::test

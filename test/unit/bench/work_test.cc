@@ -44,6 +44,31 @@ TEST_CASE("the products of every preset have the operations that its segments co
   }
 }
 
+TEST_CASE("a job with training.fp8 has its 8-bit products on GPUs, in the table's keys; a CPU's are bf16's") {
+  const auto job = [](bool fp8, int length) {
+    return ParseJobSpec("model: {preset: llama-tiny}\ndata: {train: /dev/null, sequence_length: " +
+                            std::to_string(length) + "}\ntraining: {steps: 1, fp8: " + (fp8 ? "true" : "false") +
+                            "}\ndeepspeed: {train_batch_size: 4, bf16: {enabled: true}}\n",
+                        "job.yaml", "/", {}, 1);
+  };
+  const BenchWork gpu = WorkOf(job(true, 128), DeviceKind::cuda);
+  CHECK(gpu.fp8);
+  CHECK(gpu.title.ends_with("bf16, 8-bit products"));
+  BenchWork with_plan = gpu;
+  AddPlan(with_plan, job(true, 128), 1);
+  CHECK(with_plan.products.size() == gpu.products.size());  // the plan has no other: nothing is fused, nothing added
+  int eight = 0;
+  for (const BenchProduct& product : gpu.products) eight += IsFp8(product.key.ab);
+  CHECK(eight == 12);
+  CHECK(WorkOf(job(true, 128), DeviceKind::cpu).products.size() ==
+        WorkOf(job(false, 128), DeviceKind::cpu).products.size());
+  for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda})
+    for (const BenchProduct& product : WorkOf(job(device == DeviceKind::cpu, 128), device).products)
+      CHECK_FALSE(IsFp8(product.key.ab));
+  for (const BenchProduct& product : WorkOf(job(true, 3), DeviceKind::cuda).products)  // 12 rows
+    CHECK_FALSE(IsFp8(product.key.ab));
+}
+
 TEST_CASE("no product is timed twice, and gradients of weights are fp32") {
   for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
     const BenchWork work = DefaultWork(device);

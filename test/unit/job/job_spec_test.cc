@@ -209,6 +209,28 @@ TEST_CASE("errors of model, data and training") {
   CHECK(Parse(TinyJob(), {{"model.position", "rope"}, {"data.sequence_length", "256"}}).data.sequence_length == 256);
 }
 
+TEST_CASE("training.fp8 is off, and taken with bf16 alone") {
+  CHECK_FALSE(Parse(TinyJob()).training.fp8);
+  const std::string bf16 = TinyJob("deepspeed: {train_batch_size: 4, bf16: {enabled: true}}\n");
+  CHECK(Parse(bf16, {{"training.fp8", "true"}}).training.fp8);
+  CHECK_FALSE(Parse(bf16).training.fp8);
+  CHECK_FALSE(HasNote(Parse(bf16, {{"training.fp8", "true"}}), "training.fp8"));
+  const std::string note = "training.fp8: multiplied in bf16, since 8 bits want multiples of 16: ";
+  CHECK(HasNote(Parse(bf16, {{"training.fp8", "true"}, {"model.ffn", "250"}}),
+                note + "up (64 to 250), down (250 to 64) of 256 rows"));
+  CHECK(HasNote(Parse(bf16, {{"training.fp8", "true"}, {"data.sequence_length", "33"}}),
+                note + "qkv (64 to 192), proj (64 to 64), up (64 to 256), down (256 to 64) of 66 rows"));
+  CHECK_FALSE(HasNote(Parse(bf16, {{"data.sequence_length", "33"}}), "training.fp8"));
+  CHECK(Has(SpecFailure(TinyJob(), {{"training.fp8", "true"}}),
+            "training.fp8: true: 8-bit products are of bf16 tensors, and this job computes in fp32; write "
+            "deepspeed.bf16.enabled: true, or training.fp8: false"));
+  CHECK(
+      Has(SpecFailure(TinyJob("deepspeed: {train_batch_size: 4, fp16: {enabled: true}}\n"), {{"training.fp8", "true"}}),
+          "this job computes in fp16"));
+  CHECK(Parse(TinyJob("deepspeed: {train_batch_size: 4, fp16: {enabled: true}}\n"), {{"training.fp8", "false"}})
+            .training.deterministic);
+}
+
 TEST_CASE("missing keys are named, all at once") {
   const std::string failure = SpecFailure("training: {}\n");
   CHECK(Has(failure, "job.yaml: model.layers: missing"));

@@ -12,9 +12,9 @@ constexpr size_t kGuard = 64;
 constexpr unsigned char kGuardByte = 0xA5;
 
 SegmentSpec FindSpec(const ModelConfig& model, SegmentKind kind, DType compute, MicroBatchShape shape,
-                     bool reset_attention, RecomputeMode recompute) {
+                     bool reset_attention, RecomputeMode recompute, bool fp8) {
   std::vector<SegmentSpec> found;
-  for (SegmentSpec& s : BuildSegments(model, compute, shape, reset_attention, recompute))
+  for (SegmentSpec& s : BuildSegments(model, compute, shape, reset_attention, recompute, fp8))
     if (s.kind == kind) found.push_back(std::move(s));
   if (found.empty()) throw std::logic_error("the model has no such segment");
   return found.back();  // of the last layer: its index is not 0
@@ -155,10 +155,10 @@ ModelConfig SmallModel(const std::string& name, double dropout) {
 }
 
 Harness::Harness(const ModelConfig& m, SegmentKind kind, DType compute, MicroBatchShape shape, DType grain,
-                 bool reset_attention, RecomputeMode recompute)
+                 bool reset_attention, RecomputeMode recompute, bool fp8)
     : model(m),
       options{m, compute, shape, {}, nullptr},
-      spec(FindSpec(m, kind, compute, shape, reset_attention, recompute)),
+      spec(FindSpec(m, kind, compute, shape, reset_attention, recompute, fp8)),
       segment(MakeSegment(spec, options)),
       tokens(DType::i32, {shape.samples, shape.tokens}),
       targets(DType::i32, {shape.samples, shape.tokens}),

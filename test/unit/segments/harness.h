@@ -43,12 +43,13 @@ class Harness {
  public:
   /// Parameters, x, dy, tokens and targets are random from fixed seeds and representable in `grain`, so that the same
   /// problem can be posed to several compute dtypes. reset_attention: attention stays within documents, of which every
-  /// sample has some. recompute: what the segment saves is what it saves with that training.recompute.
+  /// sample has some. recompute: what the segment saves is what it saves with that training.recompute. fp8:
+  /// training.fp8.
   Harness(const ModelConfig& model, SegmentKind kind, DType compute, MicroBatchShape shape, DType grain,
-          bool reset_attention = false, RecomputeMode recompute = RecomputeMode::none);
+          bool reset_attention = false, RecomputeMode recompute = RecomputeMode::none, bool fp8 = false);
   Harness(const ModelConfig& model, SegmentKind kind, DType compute = DType::f64, MicroBatchShape shape = {2, 5},
-          bool reset_attention = false, RecomputeMode recompute = RecomputeMode::none)
-      : Harness(model, kind, compute, shape, compute, reset_attention, recompute) {}
+          bool reset_attention = false, RecomputeMode recompute = RecomputeMode::none, bool fp8 = false)
+      : Harness(model, kind, compute, shape, compute, reset_attention, recompute, fp8) {}
 
   // Each pass is given the tensors that segment.h says it reads and writes, and no others. Outputs are not poisoned
   // between passes; Poison() does so for everything that passes write.
