@@ -20,6 +20,8 @@ class Gpu {
 
   virtual Device device() const = 0;
   virtual std::string name() const = 0;
+  /// Whether its library has products of 8-bit numbers (fp8.h).
+  virtual bool MultipliesFp8() const = 0;
   /// Makes it the GPU of the calling thread. The thread that opened it has it already.
   virtual void Use() = 0;
 

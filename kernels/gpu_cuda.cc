@@ -22,10 +22,12 @@ class CudaGpu : public Gpu {
     cudaDeviceProp properties;
     CheckCuda(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
     name_ = properties.name;
+    multiplies_fp8_ = 10 * properties.major + properties.minor >= 89;  // Ada, Hopper and what came after
   }
 
   Device device() const override { return {DeviceKind::cuda, index_}; }
   std::string name() const override { return name_; }
+  bool MultipliesFp8() const override { return multiplies_fp8_; }
   void Use() override { CheckCuda(cudaSetDevice(index_), "cudaSetDevice"); }
 
   MemoryInfo Memory() override {
@@ -99,6 +101,7 @@ class CudaGpu : public Gpu {
  private:
   const int index_;
   std::string name_;
+  bool multiplies_fp8_ = false;
 };
 
 }  // namespace

@@ -48,6 +48,9 @@ void Trainer::CheckSameData() {
 void Trainer::MakePlans() {
   layout_ = LayoutOf(spec_, environment_.size);
   Gpu* const gpu = environment_.gpu;
+  if (spec_.training.fp8 && gpu && !gpu->MultipliesFp8())
+    throw UsageError("training.fp8: " + gpu->name() +
+                     " has no 8-bit products, which need compute capability 8.9 or more; write training.fp8: false");
   PlanOptions options =
       PlanOptionsOf(spec_, environment_.rank, environment_.size, gpu ? gpu->device().kind : DeviceKind::cpu);
   const Machine machine = UseMachine();

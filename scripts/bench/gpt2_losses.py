@@ -12,8 +12,9 @@ a warm-up of 50 steps, weight decay of matrices and clipping.
 
 Distance: the mean over all steps of |loss - PyTorch's fp32 loss|. PyTorch's own spread is that of its bf16 run, in which
 parameters and activations are bf16 (as in ours, and in FSDP's mixed precision); autocast, which keeps activations
-between layers in fp32, is shown beside it. Exit code 1 where one of ours (fp32, bf16) is farther than the spread. The start's checksum is recorded: another start (a change of
-the initialisation) is an error, not a difference.
+between layers in fp32, is shown beside it. Exit code 1 where one of ours (fp32, bf16) is farther than the spread; with
+--fp8 ours with training.fp8 is told too, and not held against it. The start's checksum is recorded: another start (a
+change of the initialisation) is an error, not a difference.
 """
 import argparse
 import hashlib
@@ -34,7 +35,7 @@ JOB = """
 job: {{name: losses, seed: {seed}}}
 model: {{layers: {layers}, hidden: {hidden}, heads: {heads}, vocabulary: {vocabulary}}}
 data: {{train: text.txt, sequence_length: {sequence}}}
-training: {{steps: {steps}, log_every: 50, device: {device}}}
+training: {{steps: {steps}, log_every: 50, device: {device}, fp8: {fp8}}}
 checkpoint: {{every: {checkpoint}}}
 deepspeed:
   train_batch_size: {batch}
@@ -90,12 +91,12 @@ class Ours:
         self.options, self.folder = options, folder
         (folder / "text.txt").write_text(text())
 
-    def launch(self, name, steps, bf16, lr, decay, scheduler, checkpoint):
+    def launch(self, name, steps, bf16, lr, decay, scheduler, checkpoint, fp8=False):
         o = self.options
         (self.folder / f"{name}.yaml").write_text(JOB.format(
             seed=SEED, layers=o.layers, hidden=o.hidden, heads=o.heads, vocabulary=o.vocabulary, sequence=o.sequence,
             steps=steps, batch=o.batch, bf16=str(bf16).lower(), lr=lr, decay=decay, scheduler=scheduler,
-            device=o.device, checkpoint=checkpoint))
+            device=o.device, checkpoint=checkpoint, fp8=str(fp8).lower()))
         done = subprocess.run([str(o.bin / "ds-launch"), str(self.folder / f"{name}.yaml"), "--num-gpus", "1", "--output",
                                str(self.folder / name)], capture_output=True, text=True)
         if done.returncode:
@@ -110,9 +111,9 @@ class Ours:
                        check=True, stdout=subprocess.DEVNULL)
         return out
 
-    def losses(self, bf16):
+    def losses(self, name):
         scheduler = SCHEDULER.format(lr=LR, steps=WARM_UP)
-        run = self.launch("bf16" if bf16 else "fp32", self.options.steps, bf16, LR, 0.1, scheduler, -1)
+        run = self.launch(name, self.options.steps, name != "fp32", LR, 0.1, scheduler, -1, fp8=name == "fp8")
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         return [m["loss"] for m in lines], [m["lr"] for m in lines]
 
@@ -211,6 +212,7 @@ def main():
                               ("vocabulary", 50257, "tokens (the text is bytes)"), ("sequence", 1024, "tokens a sample"),
                               ("batch", 8, "samples a step"), ("steps", 300, "optimizer steps")]:
         parser.add_argument(f"--{name}", type=int, default=value, help=f"{what}; default {value}")
+    parser.add_argument("--fp8", action="store_true", help="ours with training.fp8 too, told beside")
     parser.add_argument("--show", action="store_true", help="print the losses of every tenth step")
     options = parser.parse_args()
     options.bin = options.bin or next((p for p in (ROOT / "bin", ROOT / "build/bin") if (p / "ds-launch").exists()), None)
@@ -224,8 +226,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         side = Ours(options, pathlib.Path(folder))
         start, checksum = read_safetensors(side.start())
-        bf16, rates = side.losses(True)
-        fp32, _ = side.losses(False)
+        bf16, rates = side.losses("bf16")
+        fp32, _ = side.losses("fp32")
+        fp8 = side.losses("fp8")[0] if options.fp8 else None
     if options.against:
         if record["start"] != checksum:
             raise SystemExit(f"error: {options.against} was recorded from another start (parameters, or their seed, changed)")
@@ -250,7 +253,8 @@ def main():
           f"ours fp32 {fp32[0]:.4f} ... {fp32[-1]:.4f}, bf16 ... {bf16[-1]:.4f}")
     if options.show:
         for i in range(0, options.steps, 10):
-            print(f"  step {i + 1:4}  {record['fp32'][i]:.5f} {record['bf16'][i]:.5f}  {fp32[i]:.5f} {bf16[i]:.5f}")
+            print(f"  step {i + 1:4}  {record['fp32'][i]:.5f} {record['bf16'][i]:.5f}  {fp32[i]:.5f} {bf16[i]:.5f}"
+                  + (f" {fp8[i]:.5f}" if fp8 else ""))
     failed = False
     print(f"  distance from PyTorch fp32: PyTorch bf16 {spread:.2e} (the spread), "
           f"autocast {distance(record['autocast'], record['fp32']):.2e}")
@@ -259,6 +263,10 @@ def main():
         failed |= not d <= spread
         print(f"    ours {name}: {d:.2e}, {d / spread:.2f} of it: {'within' if d <= spread else 'outside'}; "
               f"to PyTorch {name}: {distance(losses, record[name]):.2e}")
+    if fp8:
+        d = distance(fp8, record["fp32"])
+        print(f"    ours fp8: {d:.2e}, {d / spread:.2f} of it; to ours bf16: {distance(fp8, bf16):.2e}, at most "
+              f"{max(abs(x - y) for x, y in zip(fp8, bf16)):.2e}; losses ... {fp8[-1]:.4f}")
     raise SystemExit(1 if failed else 0)
 
 

@@ -20,9 +20,11 @@ struct FakeEvent {
 
 class FakeGpu : public Gpu {
  public:
-  FakeGpu(FakeMemory* memory, Device device) : memory_(memory ? memory : &own_), itself_(device) {}
+  FakeGpu(FakeMemory* memory, Device device, bool multiplies_fp8)
+      : memory_(memory ? memory : &own_), itself_(device), multiplies_fp8_(multiplies_fp8) {}
   Device device() const override { return itself_; }
   std::string name() const override { return "a GPU that is none"; }
+  bool MultipliesFp8() const override { return multiplies_fp8_; }
   void Use() override {}
 
   MemoryInfo Memory() override { return {memory_->total - memory_->device, memory_->total}; }
@@ -104,6 +106,7 @@ class FakeGpu : public Gpu {
   FakeMemory own_;
   FakeMemory* const memory_;
   const Device itself_;
+  const bool multiplies_fp8_;
   Blocks device_, host_;
   std::set<intptr_t> streams_;
   intptr_t streams_made_ = 0;
@@ -111,8 +114,10 @@ class FakeGpu : public Gpu {
 
 }  // namespace
 
-std::unique_ptr<Gpu> MakeFakeGpu(Device device) { return std::make_unique<FakeGpu>(nullptr, device); }
+std::unique_ptr<Gpu> MakeFakeGpu(Device device) { return std::make_unique<FakeGpu>(nullptr, device, true); }
 
-std::unique_ptr<Gpu> MakeFakeGpu(FakeMemory* memory) { return std::make_unique<FakeGpu>(memory, Device{}); }
+std::unique_ptr<Gpu> MakeFakeGpu(FakeMemory* memory, bool multiplies_fp8) {
+  return std::make_unique<FakeGpu>(memory, Device{}, multiplies_fp8);
+}
 
 }  // namespace ds::layout_test

@@ -21,6 +21,6 @@ struct FakeMemory {
   int64_t most = 0;
 };
 /// The same, counting into `memory`, which outlives the GPU. May be null.
-std::unique_ptr<Gpu> MakeFakeGpu(FakeMemory* memory);
+std::unique_ptr<Gpu> MakeFakeGpu(FakeMemory* memory, bool multiplies_fp8 = true);
 
 }  // namespace ds::layout_test

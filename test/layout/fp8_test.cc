@@ -92,6 +92,20 @@ TEST_CASE("fp8: a resume with another training.fp8 says so; with the same it goe
         std::string::npos);
 }
 
+TEST_CASE("fp8: a GPU without 8-bit products is refused before it takes memory") {
+  FakeMemory memory;
+  RunOptions options;
+  options.gpu = [&](int) { return MakeFakeGpu(&memory, false); };
+  const RunOutcome run = Run(Fp8Spec(TinyLlama()), options);
+  CHECK(run.error ==
+        "training.fp8: a GPU that is none has no 8-bit products, which need compute capability 8.9 or more; write "
+        "training.fp8: false");
+  CHECK(memory.most == 0);
+  JobSpec spec = Fp8Spec(TinyLlama());
+  spec.training.fp8 = false;
+  CHECK(Run(spec, options).error == "");
+}
+
 TEST_CASE("fp8: a GPU's plan has the workspace of every layer, and names its products") {
   JobSpec spec = Fp8Spec(TinyLlama());
   spec.model.hidden = 1024, spec.model.ffn = 4096, spec.data.sequence_length = spec.model.max_positions = 4096;
