@@ -95,14 +95,41 @@ void OwnAttentionBackward(const KernelContext& context, const AttentionShape& sh
   });
 }
 
+bool WgmmaAttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv,
+                            Tensor out, Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv) {
+  const char* kernel = "AttentionBackward";
+  const int64_t rows = shape.batch * shape.heads * shape.tokens;
+  if (shape.head_size > kLargestHead || rows > INT32_MAX) return false;
+  const AttentionLayout at =
+      LayoutOf(kernel, shape, dropout, qkv.dtype, Aligned(dout.data, qkv.data, out.data, dqkv.data));
+  if (qkv.numel() == 0 || !WgmmaKnows(at, qkv.dtype)) return false;
+  const auto run = [&](auto type) {
+    using T = decltype(type);
+    AttentionBackwardWgmma(
+        Stream(context), at,
+        AttentionTensors<T>{Elements<T>(qkv), Elements<T>(dout), Elements<T>(out), Elements<T>(dqkv),
+                            Elements<float>(log_sum_exp), Workspace<float>(context, kernel, rows * 4), nullptr});
+  };
+  if (qkv.dtype == DType::bf16)
+    run(__nv_bfloat16{});
+  else
+    run(__half{});
+  return true;
+}
+
 void AttentionForward(const KernelContext& context, const AttentionShape& shape, Tensor qkv,
                       const AttentionDropout& dropout, Tensor out, Tensor log_sum_exp, Tensor first_key) {
   if (first_key || !CudnnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp))
     OwnAttentionForward(context, shape, qkv, dropout, out, log_sum_exp, first_key);
 }
 
+/// cuDNN is slower than warpgroups where it must be deterministic, and about as fast where it may add in any order
+/// (docs/performance.md).
 void AttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv, Tensor out,
                        Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv, Tensor first_key) {
+  if (!first_key && context.deterministic &&
+      WgmmaAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv))
+    return;
   if (first_key || !CudnnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv))
     OwnAttentionBackward(context, shape, dout, qkv, out, log_sum_exp, dropout, dqkv, first_key);
 }

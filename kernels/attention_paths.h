@@ -18,4 +18,10 @@ bool CudnnAttentionForward(const KernelContext& context, const AttentionShape& s
 bool CudnnAttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv,
                             Tensor out, Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv);
 
+/// By kernels of our own for Hopper: bf16 and f16, no dropout, heads of 64, tensors that start at multiples of 16
+/// bytes. Same bits in every run. False, and nothing done, for others, on other GPUs, and in programs without code for
+/// sm_90a.
+bool WgmmaAttentionBackward(const KernelContext& context, const AttentionShape& shape, Tensor dout, Tensor qkv,
+                            Tensor out, Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv);
+
 }  // namespace ds::cuda

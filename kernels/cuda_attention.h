@@ -109,6 +109,12 @@ void AttentionForwardMma(cudaStream_t stream, const AttentionLayout& at, const A
 template <class T>
 void AttentionBackwardMma(cudaStream_t stream, const AttentionLayout& at, const AttentionTensors<T>& tensors);
 
+/// By warpgroups of Hopper (attention_wgmma_backward_cuda.cu). delta is written too. Only what WgmmaKnows, without
+/// first keys.
+template <class T>
+void AttentionBackwardWgmma(cudaStream_t stream, const AttentionLayout& at, const AttentionTensors<T>& tensors);
+bool WgmmaKnows(const AttentionLayout& at, DType dtype);
+
 /// f32 and f64: by fused multiply-adds (attention_fma_cuda.cu).
 template <class T>
 void AttentionForwardFma(cudaStream_t stream, const AttentionLayout& at, const AttentionTensors<T>& tensors);

@@ -68,6 +68,13 @@ void CudnnBackward(const KernelContext& context, const AttentionShape& s, Tensor
 }
 const Path kCudnn{&CudnnForward, &CudnnBackward};
 
+void WgmmaBackward(const KernelContext& context, const AttentionShape& s, Tensor dout, Tensor qkv, Tensor out,
+                   Tensor log_sum_exp, const AttentionDropout& dropout, Tensor dqkv, Tensor first_key) {
+  REQUIRE(!first_key);
+  REQUIRE(cuda::WgmmaAttentionBackward(context, s, dout, qkv, out, log_sum_exp, dropout, dqkv));
+}
+const Path kWgmma{&cuda::OwnAttentionForward, &WgmmaBackward};
+
 /// Empty where the case has no documents.
 Array FirstKeysOf(const Case& c) {
   const std::vector<int32_t> first = FirstKeys(c.shape.batch, c.shape.tokens, c.documents);
@@ -262,6 +269,41 @@ TEST_CASE("GPU: attention within documents survives large scores") {
     const Results got = RunOnGpu(kOwn, c, qkv, dout), want = Reference(c, qkv, dout);
     CheckClose("out", got[0], want[0].values(), dtype == DType::f32 ? 1e-3 : 2e-2);
     CheckClose("log_sum_exp", got[1], want[1].values(), 2e-6);
+  }
+}
+
+/// Whether the first GPU is a Hopper, and this program has code for it: it then must know these shapes.
+bool HasWgmma() {
+  const AttentionShape s{1, 8, 1, 1, 64};
+  const GpuContext context(AttentionWorkspaceBytes(s, DType::bf16, true));
+  const GpuArray qkv(DType::bf16, QkvShape(s)), out(DType::bf16, OutShape(s)), rows(DType::f32, RowsShape(s));
+  const GpuArray dqkv(DType::bf16, QkvShape(s));
+  const bool knows = cuda::WgmmaAttentionBackward(context, s, out, qkv, out, rows, kStream, dqkv);
+  if (!knows) std::printf("left out: attention by warpgroups needs a GPU of compute capability 9.0\n");
+  return knows;
+}
+
+TEST_CASE("GPU: attention's backward by warpgroups agrees with fp64") {
+  if (!HasWgmma()) return;
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    for (int64_t tokens : {1, 7, 63, 64, 65, 127, 128, 129, 200, 257})
+      CheckCase(kWgmma, {{2, tokens, 4, 2, 64}}, dtype);
+    CheckCase(kWgmma, {{1, 1000, 12, 12, 64}}, dtype);
+    CheckCase(kWgmma, {{3, 300, 5, 1, 64}}, dtype);
+  }
+}
+
+TEST_CASE("GPU: attention's backward by warpgroups survives large scores, and refuses what it does not know") {
+  if (!HasWgmma()) return;
+  const AttentionShape s{1, 130, 2, 1, 64};
+  const Array qkv = Array::Random(DType::bf16, QkvShape(s), 6, 20), dout = Array::Random(DType::bf16, OutShape(s), 7);
+  const Results got = RunOnGpu(kWgmma, {s}, qkv, dout), want = RunOnGpu(kOwn, {s}, qkv, dout);
+  CheckClose("dqkv", got[2], want[2].values(), 2e-2);
+  for (const Case& c : {Case{{1, 130, 2, 1, 80}}, Case{{1, 130, 2, 1, 64}, 0.5f}, Case{{1, 130, 2, 1, 64}, 0, 3}}) {
+    const GpuContext context(AttentionWorkspaceBytes(c.shape, DType::bf16, true));
+    const GpuArray in(DType::bf16, QkvShape(c.shape), c.offset), out(DType::bf16, OutShape(c.shape), c.offset);
+    const GpuArray rows(DType::f32, RowsShape(c.shape)), dqkv(DType::bf16, QkvShape(c.shape), c.offset);
+    CHECK_FALSE(cuda::WgmmaAttentionBackward(context, c.shape, out, in, out, rows, DropoutOf(c), dqkv));
   }
 }
 
