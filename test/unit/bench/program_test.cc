@@ -118,15 +118,21 @@ TEST_CASE("kernels for which no time is left keep what the file has of them") {
   CHECK(Contains(none.output, "nothing was measured"));
   CHECK(ReadFile(folder / "m.yaml") == text);
 
-  // One core: a second is enough for the first product (3 GFLOP), and not for the head's (134 GFLOP).
-  const Ran some = Bench(folder, "kernels --device cpu --threads 1 --model llama-1b --seconds 1 --output m.yaml");
-  INFO(some.output);
-  REQUIRE(some.code == 0);
-  REQUIRE(Contains(some.output, "left out"));
-  const MachineFile after = ReadMachineFile(folder / "m.yaml");
-  CHECK(std::count(after.matmul.begin(), after.matmul.end(), file.matmul.back()) == 1);
-  CHECK(std::count(after.attention.begin(), after.attention.end(), file.attention.back()) == 1);
-  CHECK(after.matmul.size() > 1);
+  // However busy the machine is, some time is enough for the first product (3 GFLOP) and not for the head's (134
+  // GFLOP).
+  size_t measured = 1;
+  for (double seconds = 1; measured == 1 && seconds <= 64; seconds *= 2) {
+    test::Overwrite(folder / "m.yaml", text);
+    const Ran some = Bench(folder, "kernels --device cpu --threads 1 --model llama-1b --seconds " +
+                                       std::to_string(seconds) + " --output m.yaml");
+    INFO(some.output);
+    REQUIRE(Contains(some.output, "left out"));
+    const MachineFile after = ReadMachineFile(folder / "m.yaml");
+    CHECK(std::count(after.matmul.begin(), after.matmul.end(), file.matmul.back()) == 1);
+    CHECK(std::count(after.attention.begin(), after.attention.end(), file.attention.back()) == 1);
+    measured = after.matmul.size();
+  }
+  CHECK(measured > 1);
 }
 
 TEST_CASE("another machine's file, and what is no machine file, are replaced by force alone") {
