@@ -56,12 +56,14 @@ void Discard(const fs::path& folder) {
   RemoveAll(PartialOf(folder));
 }
 
-/// After step-`step` is committed: removes whole checkpoints of lower steps beyond `keep`, and partial ones.
+/// After step-`step` is committed: removes whole checkpoints of lower steps beyond `keep`, partial ones, and links that
+/// a killed run was about to rename to `latest` (ReplaceSymlink).
 void RemoveSuperfluous(const fs::path& root, int64_t step, int64_t keep) {
   std::vector<fs::path> partial;
   for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && name.ends_with(".partial")) partial.push_back(entry.path());
+    if ((name.starts_with("step-") && name.ends_with(".partial")) || name.starts_with("latest.tmp."))
+      partial.push_back(entry.path());
   }
   for (const fs::path& path : partial) RemoveAll(path);
   if (keep <= 0) return;

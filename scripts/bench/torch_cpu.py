@@ -15,9 +15,12 @@ import resource
 import sys
 import time
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    raise SystemExit(f"error: {error}; run this with a python3 that has PyTorch (scripts/bench/cpu_speed.sh --help)")
 
-from torch_model import Decoder, Shape, adamw, attention_used
+from torch_model import Decoder, Shape, adamw, attention_used  # noqa: E402
 
 
 def main():

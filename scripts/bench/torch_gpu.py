@@ -18,11 +18,14 @@ import statistics
 import tempfile
 import time
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+except ImportError as error:
+    raise SystemExit(f"error: {error}; run this with a python3 that has PyTorch")
 
-from torch_model import SHAPES, Decoder, adamw, attention_used
+from torch_model import SHAPES, Decoder, adamw, attention_used  # noqa: E402
 
 
 def build(options, device):

@@ -10,8 +10,10 @@ the other streams, whose time is beside the compute stream's.
 import argparse
 import collections
 import json
+import os
 import pathlib
 import re
+import sys
 
 
 def kind(name):
@@ -20,8 +22,8 @@ def kind(name):
     return re.sub(r" (mb|bucket |bucket)\d+", "", name)
 
 
-def table(path):
-    events = json.loads(path.read_text())["traceEvents"]
+def table(title, events):
+    rows = []
     streams = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
     actions = [e for e in events if e["ph"] == "X"]
     for tid, stream in sorted(streams.items()):
@@ -36,10 +38,11 @@ def table(path):
             row[1] += event["dur"]
             row[2] += event["args"].get("flops", 0)
         between = whole - sum(row[1] for row in kinds.values())
-        print(f"{path.name}, {stream}: {whole / 1e3:.2f} ms, {between / 1e3:.2f} ms between {len(own)} actions")
+        rows.append(f"{title}, {stream}: {whole / 1e3:.2f} ms, {between / 1e3:.2f} ms between {len(own)} actions")
         for name, (count, microseconds, flops) in sorted(kinds.items(), key=lambda item: -item[1][1]):
-            rate = f"{flops / microseconds / 1e6:7.1f} TFLOP/s" if flops else ""
-            print(f"  {name:42} {count:5} {microseconds / 1e3:9.2f} ms {100 * microseconds / whole:5.1f}%  {rate}")
+            rate = f"{flops / microseconds / 1e3:10.1f} GFLOP/s" if flops else ""
+            rows.append(f"  {name:42} {count:5} {microseconds / 1e3:9.2f} ms {100 * microseconds / whole:5.1f}%  {rate}")
+    return rows
 
 
 def main():
@@ -47,10 +50,18 @@ def main():
     parser.add_argument("traces", nargs="+", type=pathlib.Path, metavar="TRACE")
     for path in parser.parse_args().traces:
         try:
-            table(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SystemExit(f"error: {path}: not a trace of training.profile_steps: {error}")
+            text = path.read_text()
+        except OSError as error:
+            raise SystemExit(f"error: {error}")
+        try:
+            rows = table(path.name, json.loads(text)["traceEvents"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SystemExit(f"error: {path}: not a trace of training.profile_steps: {error!r}")
+        print("\n".join(rows))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has seen enough
