@@ -19,6 +19,7 @@ change of the initialisation) is an error, not a difference.
 import argparse
 import hashlib
 import json
+import math
 import pathlib
 import random
 import signal
@@ -29,6 +30,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SEED, LR, WARM_UP = 1234, 6e-4, 50
+SHAPE = ("layers", "hidden", "heads", "vocabulary", "sequence", "batch", "steps")  # what a record is of
 MASK = (1 << 64) - 1
 
 JOB = """
@@ -177,8 +179,11 @@ def check(parser, options):
         parser.error(f"--bin {options.bin}: no ds-launch there")
     if options.record and options.against:
         parser.error("--record runs PyTorch and --against needs none: give one of them")
-    if options.record and not options.record.resolve().parent.is_dir():
-        parser.error(f"--record {options.record}: its folder does not exist")
+    if options.record:
+        try:
+            options.record.open("a").close()
+        except OSError as error:
+            parser.error(f"--record: {error}")
     if not options.against:
         try:
             import torch  # noqa: F401
@@ -187,14 +192,22 @@ def check(parser, options):
         return None
     try:
         record = json.loads(options.against.read_text())
-        missing = {"shape", "start", "rates", "fp32", "bf16", "autocast"} - record.keys()
-    except (OSError, ValueError, AttributeError) as error:
-        raise SystemExit(f"error: --against {options.against}: {error}; --record makes such a file")
-    if missing:
-        raise SystemExit(f"error: --against {options.against}: no {', '.join(sorted(missing))}; --record makes such a file")
-    shape = {n: getattr(options, n) for n in record["shape"]}
-    if record["shape"] != shape:
-        raise SystemExit(f"error: {options.against} was recorded for {record['shape']}, this is {shape}")
+        shape = {name: getattr(options, name) for name in SHAPE}
+        if record["shape"] != shape:
+            raise ValueError(f"it was recorded for {record['shape']}, this is {shape}")
+        for name in ("start", "torch", "device"):
+            if not isinstance(record[name], str):
+                raise ValueError(f"{name} is no text")
+        for name in ("rates", "fp32", "bf16", "autocast"):
+            numbers = record[name]
+            if not isinstance(numbers, list) or len(numbers) != options.steps or not all(
+                    isinstance(x, (int, float)) and math.isfinite(x) for x in numbers):
+                raise ValueError(f"{name} is no list of {options.steps} numbers")
+        if record["fp32"] == record["bf16"]:
+            raise ValueError("fp32 and bf16 are the same: there is no spread to compare with")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else error
+        raise SystemExit(f"error: --against {options.against}: {what}; --record makes such a file")
     return record
 
 
@@ -221,7 +234,7 @@ def main():
     options.bin = options.bin.resolve()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # subprocess.run then ends what it runs
     record = check(parser, options)
-    shape = {n: getattr(options, n) for n in ("layers", "hidden", "heads", "vocabulary", "sequence", "batch", "steps")}
+    shape = {name: getattr(options, name) for name in SHAPE}
 
     with tempfile.TemporaryDirectory() as folder:
         side = Ours(options, pathlib.Path(folder))

@@ -146,6 +146,15 @@ def main():
                         help="our side does one step more, whose actions are written there, for chrome://tracing")
     parser.add_argument("--json", type=pathlib.Path, help="write all that was measured")
     options = parser.parse_args()
+    if options.steps < 1 or options.warm_up < 0:
+        parser.error("--steps must be at least 1 and --warm-up at least 0")
+    try:  # now, not after minutes of training
+        if options.trace:
+            options.trace.mkdir(parents=True, exist_ok=True)
+        if options.json:
+            options.json.touch()
+    except OSError as error:
+        parser.error(str(error))
     if options.list:
         for name, case in CASES.items():
             print(f"{name:28} {case}")

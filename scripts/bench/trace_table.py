@@ -30,7 +30,7 @@ def table(title, events):
         own = sorted((e for e in actions if e["tid"] == tid), key=lambda e: e["ts"])
         if not own:
             continue
-        whole = own[-1]["ts"] + own[-1]["dur"] - own[0]["ts"]
+        whole = max(own[-1]["ts"] + own[-1]["dur"] - own[0]["ts"], 1e-9)
         kinds = collections.defaultdict(lambda: [0, 0.0, 0.0])
         for event in own:
             row = kinds[kind(event["name"])]
@@ -40,8 +40,10 @@ def table(title, events):
         between = whole - sum(row[1] for row in kinds.values())
         rows.append(f"{title}, {stream}: {whole / 1e3:.2f} ms, {between / 1e3:.2f} ms between {len(own)} actions")
         for name, (count, microseconds, flops) in sorted(kinds.items(), key=lambda item: -item[1][1]):
-            rate = f"{flops / microseconds / 1e3:10.1f} GFLOP/s" if flops else ""
+            rate = f"{flops / microseconds / 1e3:10.1f} GFLOP/s" if flops and microseconds > 0 else ""
             rows.append(f"  {name:42} {count:5} {microseconds / 1e3:9.2f} ms {100 * microseconds / whole:5.1f}%  {rate}")
+    if not rows:
+        raise ValueError("it has no actions")
     return rows
 
 
@@ -50,14 +52,14 @@ def main():
     parser.add_argument("traces", nargs="+", type=pathlib.Path, metavar="TRACE")
     for path in parser.parse_args().traces:
         try:
-            text = path.read_text()
+            text = path.read_text(errors="replace")
         except OSError as error:
             raise SystemExit(f"error: {error}")
         try:
             rows = table(path.name, json.loads(text)["traceEvents"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SystemExit(f"error: {path}: not a trace of training.profile_steps: {error!r}")
-        print("\n".join(rows))
+        print("\n".join(rows), flush=True)
 
 
 if __name__ == "__main__":
@@ -65,3 +67,6 @@ if __name__ == "__main__":
         main()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has seen enough
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(f"error: cannot print: {error}")
