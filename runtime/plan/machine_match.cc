@@ -1,5 +1,7 @@
 #include "runtime/plan/machine_match.h"
 
+#include <cstdio>
+
 namespace ds {
 namespace {
 
@@ -26,6 +28,14 @@ constexpr KnownGpu kKnownGpus[] = {
 const char* Plural(DeviceKind kind) { return kind == DeviceKind::cuda ? "GPUs" : "CPUs"; }
 
 }  // namespace
+
+bool LacksFp8(const MachineFile& file) {
+  int major = 0, minor = 0;
+  if (file.device.kind != DeviceKind::cuda ||
+      std::sscanf(file.device.compute_capability.c_str(), "%d.%d", &major, &minor) != 2)
+    return false;
+  return major < 8 || (major == 8 && minor < 9);
+}
 
 std::string MachineMismatch(const MachineFile& file, DeviceKind device, const std::string& name) {
   if (file.device.kind != device)

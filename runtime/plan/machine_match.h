@@ -16,6 +16,10 @@ std::string MachineMismatch(const MachineFile& file, DeviceKind device, const st
 /// the library; empty: they do, or the file has none.
 std::string ChoicesMismatch(const MachineFile& file, const std::string& gpu_name, int64_t library_version);
 
+/// Whether the file is of GPUs that have no 8-bit products (training.fp8): of a compute capability below 8.9. False
+/// where it does not tell.
+bool LacksFp8(const MachineFile& file);
+
 /// Dense matrix products' most operations a second on one device: the file's where it is of the device and has the
 /// dtype, else the maker's number where the GPU is a known one, else nullopt.
 std::optional<double> PeakFlops(const std::optional<MachineFile>& file, DeviceKind device, const std::string& name,

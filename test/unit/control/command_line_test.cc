@@ -28,6 +28,9 @@ struct Folder {
     std::ofstream(path + "/hosts") << "127.0.0.1 slots=2\n127.0.0.2 slots=2\n";
     std::ofstream(path + "/far") << "127.0.0.1 slots=2\nworker-7.example slots=2\n";
     std::ofstream(path + "/gpu.yaml") << ToYaml(test::FullMachineFile());
+    MachineFile old = test::FullMachineFile();
+    old.device.compute_capability = "8.0";
+    std::ofstream(path + "/old.yaml") << ToYaml(old);
     std::ofstream(path + "/bad.yaml") << "format: 1\nhots: here\n";
     std::ofstream(path + "/bad") << "127.0.0.1 slots=8x\n";
   }
@@ -104,6 +107,10 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"job.yaml", "--dry-run", "--plan-for", "2x2", "--machine", "gpu.yaml", "--set", "training.device=cpu"},
        2,
        "it is of GPUs (NVIDIA H200), and training.device is cpu"},
+      {{"job.yaml", "--dry-run", "--plan-for", "1x2", "--machine", "old.yaml", "--set", "training.fp8=true", "--set",
+        "deepspeed.bf16.enabled=true"},
+       2,
+       "has no 8-bit products, which need compute capability 8.9"},
       {{"--machine", "gpu.yaml", "--", "true"}, 2, "a program has no plan"},
       {{"--resume", "auto", "--", "true"}, 2, "--resume"},
       {{"--set", "training.steps=3", "--", "true"}, 2, "training.steps"},
@@ -135,6 +142,10 @@ TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
       {{"job.yaml", "--dry-run", "--plan-for", "2x4", "--machine", "gpu.yaml"},
        0,
        "gpu.yaml: NVIDIA H200, measured on"},
+      {{"job.yaml", "--dry-run", "--plan-for", "2x4", "--machine", "gpu.yaml", "--set", "training.fp8=true", "--set",
+        "deepspeed.bf16.enabled=true"},
+       0,
+       "8-bit products"},
       {{"job.yaml", "--dry-run", "--machine", "gpu.yaml", "--set", "training.device=cpu"},
        0,
        "the job computes on CPUs: nothing of it is used"},
