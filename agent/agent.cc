@@ -21,6 +21,7 @@
 #include "runtime/base/process.h"
 #include "runtime/base/queue.h"
 #include "runtime/base/signal.h"
+#include "runtime/base/socket.h"
 
 namespace ds {
 namespace {
@@ -104,6 +105,7 @@ struct Agent::Impl {
     BecomeSubreaper();
     RaiseOpenFileLimit();
     CollectNodeFacts(bootstrap.token_path(), bootstrap.token(), facts);
+    facts.set_address(AddressTowards(bootstrap.launcher_address()));
     link.Join(facts);
     launcher_heard = Clock::now();
     while (!exit_code) {

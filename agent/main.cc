@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "agent/agent.h"
 #include "proto/channel.h"
@@ -20,7 +23,9 @@ namespace {
 constexpr char kHelp[] =
     "ds-agent is started for you, one on each node, by ds-launch and ds-report. It reads who it is and the job's\n"
     "credentials from standard input, connects to the launcher, starts one worker a slot and ends when the job does.\n"
-    "It takes no options but --help and --version.\n";
+    "Options: --help, --version, and --node-from NAME, where all agents are handed the same bytes: the environment "
+    "variable\n"
+    "NAME then tells which of them this one is (0, 1, ...).\n";
 
 /// Everything up to end of file.
 std::string ReadStandardInput() {
@@ -33,6 +38,30 @@ std::string ReadStandardInput() {
     if (bytes.size() > (1u << 20)) throw ds::UsageError("the bootstrap message on standard input is too long");
   }
   return bytes;
+}
+
+/// This agent's bootstrap message; of those for all agents the one that the variable `node_from` numbers.
+deepshard::v1::Bootstrap ReadBootstrap(const std::string& node_from) {
+  const std::string bytes = ReadStandardInput();
+  deepshard::v1::Bootstrap bootstrap;
+  if (node_from.empty()) {
+    if (!bootstrap.ParseFromString(bytes)) bootstrap.Clear();
+  } else {
+    deepshard::v1::Bootstraps all;
+    const char* text = std::getenv(node_from.c_str());
+    int node = -1;
+    const std::string_view digits = text ? text : "";
+    if (std::from_chars(digits.data(), digits.data() + digits.size(), node).ptr != digits.data() + digits.size() ||
+        node < 0) {
+      throw ds::UsageError("--node-from " + node_from + ": the variable is `" + std::string(digits) +
+                           "`; expected the number of this agent, 0, 1, ...");
+    }
+    if (all.ParseFromString(bytes) && node < all.agents_size()) bootstrap = all.agents(node);
+  }
+  if (bootstrap.job_id().empty()) {
+    throw ds::UsageError("standard input holds no bootstrap message for this agent: ds-agent is started by ds-launch");
+  }
+  return bootstrap;
 }
 
 /// Who was ended by a signal ends by it: so the launcher sees which.
@@ -48,7 +77,10 @@ void EndBySignal(int signal) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) {
+  std::string node_from;
+  if (argc == 3 && std::strcmp(argv[1], "--node-from") == 0 && *argv[2]) {
+    node_from = argv[2];
+  } else if (argc > 1) {
     bool help = std::strcmp(argv[1], "--help") == 0, version = std::strcmp(argv[1], "--version") == 0;
     if (help) std::fputs(kHelp, stdout);
     if (version) std::printf("ds-agent %s (protocol %u)\n", ds::BuildVersion(), ds::kProtocolVersion);
@@ -59,11 +91,7 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a closed log must not end a node
   try {
     if (ds::IsTerminal(STDIN_FILENO)) throw ds::UsageError(kHelp);
-    deepshard::v1::Bootstrap bootstrap;
-    if (!bootstrap.ParseFromString(ReadStandardInput()) || bootstrap.job_id().empty()) {
-      throw ds::UsageError("standard input holds no bootstrap message: ds-agent is started by ds-launch");
-    }
-    int code = ds::Agent(bootstrap).Run();
+    int code = ds::Agent(ReadBootstrap(node_from)).Run();
     if (code > 128) EndBySignal(code - 128);
     return code;
   } catch (const ds::Error& error) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "launcher/network.h"
 #include "proto/names.h"
 #include "proto/version.h"
 #include "runtime/base/clock.h"
@@ -25,7 +26,7 @@ Agents::Agents(Options options) : options_(std::move(options)), job_id_(RandomHe
   signals_ = std::make_unique<SignalWatcher>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2},
                                              [this](int signal) { queue_.Push(SignalArrived{signal}); });
   bootstrap_ = MakeBootstrap(options_.bootstrap, [this](AgentEnded ended) { queue_.Push(ended); });
-  for (const std::string& host : options_.hosts) {
+  for (const HostSlots& host : options_.hosts) {
     if (std::string refusal = bootstrap_->Refusal(host); !refusal.empty()) throw UsageError(refusal);
   }
   facts_.resize(options_.hosts.size());
@@ -37,17 +38,22 @@ Agents::~Agents() { EndAll(); }
 std::optional<Cause> Agents::BringUp() {
   ControlServer::Options server;
   server.job_id = job_id_;
-  server.bind_address = bootstrap_->ListenAddress();
+  const LaunchNetwork network = ChooseNetwork(bootstrap_->OnThisMachine());
+  server.bind_address = network.bind;
+  server.reach_address = network.reach;
   server.nodes = static_cast<uint32_t>(options_.hosts.size());
   server.lease_seconds = options_.lease_seconds;
   server.on_event = [this](ControlEvent event) { queue_.Push(std::move(event)); };
   server_ = std::make_unique<ControlServer>(server, authority_);
+  std::vector<AgentPlace> agents;
   for (uint32_t node = 0; node < options_.hosts.size(); ++node) {
-    try {
-      bootstrap_->BringUp(node, options_.hosts[node], Secret(node));
-    } catch (const Error& error) {
-      return Preflight(host(node), "the agent on " + host(node) + " could not be started: " + error.what());
-    }
+    agents.push_back({node, options_.hosts[node], Secret(node)});
+  }
+  try {
+    bootstrap_->BringUp(agents);
+  } catch (const BringUpError& error) {
+    const std::string& where = host(error.node);
+    return Preflight(where, "the agent on " + where + " could not be started: " + error.message);
   }
   std::optional<Cause> trouble = AwaitJoined();
   joined_ = !trouble;
@@ -93,8 +99,8 @@ std::optional<Cause> Agents::OnJoining(LaunchEvent& event, std::vector<bool>& jo
     return Cause{"signal", "", -1, arrived->signal, 0, "ds-launch received " + SignalName(arrived->signal)};
   }
   if (auto* ended = std::get_if<AgentEnded>(&event)) {
-    return Preflight(host(ended->node), "the agent on " + host(ended->node) +
-                                            " ended before every node had joined: " + EndText(ended->end));
+    return Preflight(host(ended->node), "the agent on " + host(ended->node) + " ended before every node had joined: " +
+                                            EndText(ended->end) + (ended->text.empty() ? "" : ": " + ended->text));
   }
   auto& control = std::get<ControlEvent>(event);
   switch (control.kind) {

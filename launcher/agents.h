@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/bootstrap.h"
+#include "launcher/bootstrap/bootstrap.h"
 #include "launcher/control_server.h"
 #include "launcher/job_monitor.h"
 #include "proto/deepshard.pb.h"
@@ -25,8 +25,8 @@ using LaunchEvent = std::variant<ControlEvent, AgentEnded, SignalArrived>;
 class Agents {
  public:
   struct Options {
-    std::string bootstrap;           ///< launch.bootstrap
-    std::vector<std::string> hosts;  ///< one agent each, in order
+    std::string bootstrap;         ///< launch.bootstrap
+    std::vector<HostSlots> hosts;  ///< one agent each, in order
     double lease_seconds = 30;
     double join_seconds = 60;       ///< until when every agent must have joined
     std::string token_path, token;  ///< what agents look for to see whether the output folder is shared; may be empty
@@ -47,7 +47,7 @@ class Agents {
   std::optional<Cause> BringUp();
 
   const std::vector<deepshard::v1::NodeFacts>& facts() const { return facts_; }
-  const std::string& host(uint32_t node) const { return options_.hosts[node]; }
+  const std::string& host(uint32_t node) const { return options_.hosts[node].host; }
   /// Nanoseconds by which the node's clock was ahead of ours when it joined.
   const std::vector<int64_t>& clock_offsets() const { return clock_offsets_; }
 
@@ -58,6 +58,8 @@ class Agents {
   void ReadNext(uint32_t node) { server_->ReadNext(node); }
   void BeginAttempt(int64_t attempt) { server_->BeginAttempt(attempt); }
   bool SeesAgentsEnd() const { return bootstrap_->SeesAgentsEnd(); }
+  /// Whether all agents are on this machine.
+  bool OnThisMachine() const { return bootstrap_->OnThisMachine(); }
 
   /// Ends the agent of a node that was given up, where this machine can.
   void Drop(uint32_t node) { bootstrap_->Kill(node); }

@@ -200,7 +200,8 @@ ControlServer::ControlServer(const Options& options, const JobAuthority& authori
   impl_->started.Give();
   impl_->server = builder.BuildAndStart();
   if (!impl_->server || port == 0) throw RuntimeError("cannot listen for agents on " + options.bind_address);
-  impl_->address = options.bind_address + ":" + std::to_string(port);
+  const std::string& host = options.reach_address.empty() ? options.bind_address : options.reach_address;
+  impl_->address = host + ":" + std::to_string(port);
 }
 
 ControlServer::~ControlServer() {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "launcher/bootstrap.h"
+#include "launcher/bootstrap/bootstrap.h"
 #include "launcher/job.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
@@ -54,9 +54,10 @@ std::string AgentTable(const Job& job) {
   std::unique_ptr<Bootstrap> bootstrap = MakeBootstrap(job.bootstrap(), [](AgentEnded) {});
   std::string text = "Agents (bootstrap " + job.bootstrap() + "; credentials go over standard input)\n";
   for (const HostSlots& host : job.hosts) {
-    std::string refusal = bootstrap->Refusal(host.host);
-    if (!refusal.empty()) throw UsageError(refusal);
-    text += "  " + host.host + ": " + CommandText(bootstrap->Argv(host.host)) + "\n";
+    if (std::string refusal = bootstrap->Refusal(host); !refusal.empty()) throw UsageError(refusal);
+  }
+  for (const BootstrapCommand& command : bootstrap->Commands(job.hosts)) {
+    text += "  " + command.host + ": " + CommandText(command.argv) + "\n";
   }
   return text + "\n";
 }

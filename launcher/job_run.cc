@@ -84,7 +84,7 @@ void RaiseOpenFileLimit() {
 Agents::Options AgentOptions(const Job& job) {
   Agents::Options options;
   options.bootstrap = job.bootstrap();
-  options.hosts = HostNames(job);
+  options.hosts = job.hosts;
   options.lease_seconds = job.spec.launch.lease_seconds;
   return options;
 }
@@ -387,8 +387,9 @@ class Run {
 
   /// Where data connections of a node bind: its own address where the hostfile gives a loopback one, else 127.0.0.1
   /// (with the local bootstrap all nodes are this machine). Sockets of one family only reach each other: ::1 beside
-  /// others is 127.0.0.1 too.
+  /// others is 127.0.0.1 too. Elsewhere the address that the node's agent reached the launcher from.
   std::string AddressOf(uint32_t node) const {
+    if (!agents_.OnThisMachine()) return agents_.facts()[node].address();
     const std::string& host = job_.hosts[node].host;
     return host.starts_with("127.") || (host == "::1" && job_.hosts.size() == 1) ? host : "127.0.0.1";
   }

@@ -28,7 +28,7 @@ std::vector<NodeReport> Collect(const ReportOptions& options) {
   if (!options.hostfile.empty()) hosts = ApplyFilters(LoadHostfile(options.hostfile), options.filter);
   Agents::Options settings;
   settings.bootstrap = options.bootstrap;
-  for (const HostSlots& host : hosts) settings.hosts.push_back(host.host);
+  settings.hosts = hosts;
   Agents agents(settings);
   if (std::optional<Cause> trouble = agents.BringUp()) {
     throw Error(static_cast<ExitCode>(trouble->signal != 0 ? 128 + trouble->signal : trouble->code), trouble->message);

@@ -2,6 +2,8 @@
 # Installs what DeepShard is built, tested and tried with, on Debian 12 and 13 and Ubuntu 24.04.
 #
 #   scripts/setup.sh          install what is missing (apt-get; with sudo when not root)
+#   scripts/setup.sh --tests  what tests of clusters need too: an ssh server, SLURM, MPI's launcher. Not for a machine
+#                             that serves others: Debian starts these services. Without them such tests are skipped
 #   scripts/setup.sh --list   print the packages
 #
 # Safe to run again: where nothing is missing it calls apt not at all and needs no network. CUDA, NCCL and cuDNN, which
@@ -13,6 +15,7 @@ packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libssl-dev   # control plane
   libyaml-cpp-dev libcli11-dev libxxhash-dev                     # job specs, command lines, checksums
   libdnnl-dev libgloo-dev                                        # matrix products and data transport on CPUs
+  libopenmpi-dev libhwloc-dev                                    # workers that mpirun starts, places near GPUs
   libsentencepiece-dev zlib1g-dev libzstd-dev                    # tokenizers, compressed texts
   catch2                                                         # tests
   clang clang-format                                             # fuzz targets (runtime libraries: below), formatting
@@ -39,9 +42,10 @@ packages+=("libclang-rt-$(clang_version)-dev")
 
 case "${1:-}" in
   "") ;;
+  --tests) packages+=(openssh-server openssh-client openmpi-bin slurmctld slurmd slurm-client munge iproute2 procps) ;;
   --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
   -h|--help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-  *) echo "error: unknown argument '$1'; usage: scripts/setup.sh [--list]" >&2; exit 2 ;;
+  *) echo "error: unknown argument '$1'; usage: scripts/setup.sh [--tests | --list]" >&2; exit 2 ;;
 esac
 
 command -v dpkg-query > /dev/null && command -v apt-get > /dev/null || {

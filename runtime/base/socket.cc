@@ -1,5 +1,6 @@
 #include "runtime/base/socket.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -47,6 +48,32 @@ bool IsLeftover(const std::string& name, const std::string& pid_namespace) {
 }
 
 }  // namespace
+
+std::string AddressTowards(const std::string& host_port) {
+  const size_t colon = host_port.rfind(':');
+  if (colon == std::string::npos) return "";
+  std::string host = host_port.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (::getaddrinfo(host.c_str(), host_port.c_str() + colon + 1, &hints, &found) != 0) return "";
+  std::string address;
+  for (addrinfo* i = found; i && address.empty(); i = i->ai_next) {
+    const int fd = ::socket(i->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    char text[NI_MAXHOST];
+    if (::connect(fd, i->ai_addr, i->ai_addrlen) == 0 &&
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+      address = text;
+    }
+    ::close(fd);
+  }
+  ::freeaddrinfo(found);
+  return address;
+}
 
 uint16_t FreeTcpPort() {
   std::mt19937 random(std::random_device{}());

@@ -11,6 +11,10 @@ namespace ds {
 /// outgoing connection takes it before its user does. Throws RuntimeError when there is none.
 uint16_t FreeTcpPort();
 
+/// The address that this machine would reach HOST:PORT (IPv6: [HOST]:PORT) from; nothing is sent. Empty: there is no
+/// way to it, or its name is unknown.
+std::string AddressTowards(const std::string& host_port);
+
 /// A folder for sockets that only this user may enter, removed at the end. Its name tells which process owns it, so
 /// that what a killed process left behind is recognised and removed by the next.
 class SocketFolder {

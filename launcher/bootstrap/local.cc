@@ -14,7 +14,7 @@
 #include <map>
 #include <mutex>
 
-#include "launcher/bootstrap.h"
+#include "launcher/bootstrap/bootstrap.h"
 #include "runtime/base/error.h"
 #include "runtime/base/socket.h"
 #include "runtime/job/hostfile.h"
@@ -55,7 +55,7 @@ void WriteSecret(int fd, const std::string& secret) {
 
 class LocalBootstrap final : public Bootstrap {
  public:
-  explicit LocalBootstrap(std::function<void(AgentEnded)> on_end)
+  explicit LocalBootstrap(OnAgentEnd on_end)
       : on_end_(std::move(on_end)), watcher_([this](pid_t pid, ProcessEnd end) { Ended(pid, end); }) {
     BecomeSubreaper();  // what a killed agent leaves behind becomes ours to end
     before_ = Descendants();
@@ -63,39 +63,31 @@ class LocalBootstrap final : public Bootstrap {
   }
   ~LocalBootstrap() override { EndAll(0); }
 
-  std::string Refusal(const std::string& host) const override {
-    if (IsLoopback(host) || IsThisMachine(host)) return "";
-    return "host " + host +
+  std::string name() const override { return "local"; }
+
+  std::string Refusal(const HostSlots& host) const override {
+    if (IsLoopback(host.host) || IsThisMachine(host.host)) return "";
+    return "host " + host.host +
            " is not this machine: bootstrap `local` reaches localhost, loopback addresses and this machine's own name "
            "and addresses only, and this build has no other bootstrap";
   }
 
-  std::vector<std::string> Argv(const std::string&) const override { return {ExecutableFolder() + "/ds-agent"}; }
+  std::vector<BootstrapCommand> Commands(const std::vector<HostSlots>& hosts) const override {
+    std::vector<BootstrapCommand> commands;
+    for (const HostSlots& host : hosts) commands.push_back({host.host, Argv()});
+    return commands;
+  }
 
-  std::string ListenAddress() const override { return "127.0.0.1"; }
+  bool OnThisMachine() const override { return true; }
 
-  void BringUp(uint32_t node, const std::string& host, const std::string& secret) override {
-    int pipe[2];
-    if (::pipe2(pipe, O_CLOEXEC) != 0) throw SystemError("cannot make a pipe for the agent", errno);
-    SpawnOptions options;
-    options.argv = Argv(host);
-    options.environment = InheritedEnvironment();
-    options.stdin_fd = pipe[0];
-    options.new_session = true;
-    options.parent_death_signal = SIGCONT;  // a stopped agent wakes, finds its launcher gone and ends its workers
-    try {
-      pid_t pid = Spawn(options);
-      std::lock_guard lock(mutex_);  // Ended waits until the agent is known
-      watcher_.Watch(pid);
-      agents_[pid] = node;
-    } catch (...) {
-      ::close(pipe[0]);
-      ::close(pipe[1]);
-      throw;
+  void BringUp(const std::vector<AgentPlace>& agents) override {
+    for (const AgentPlace& agent : agents) {
+      try {
+        BringUp(agent.node, agent.secret);
+      } catch (const Error& error) {
+        throw BringUpError{agent.node, error.what()};
+      }
     }
-    ::close(pipe[0]);
-    WriteSecret(pipe[1], secret);
-    ::close(pipe[1]);
   }
 
   bool SeesAgentsEnd() const override { return true; }
@@ -119,6 +111,32 @@ class LocalBootstrap final : public Bootstrap {
   }
 
  private:
+  std::vector<std::string> Argv() const { return {ExecutableFolder() + "/ds-agent"}; }
+
+  void BringUp(uint32_t node, const std::string& secret) {
+    int pipe[2];
+    if (::pipe2(pipe, O_CLOEXEC) != 0) throw SystemError("cannot make a pipe for the agent", errno);
+    SpawnOptions options;
+    options.argv = Argv();
+    options.environment = InheritedEnvironment();
+    options.stdin_fd = pipe[0];
+    options.new_session = true;
+    options.parent_death_signal = SIGCONT;  // a stopped agent wakes, finds its launcher gone and ends its workers
+    try {
+      pid_t pid = Spawn(options);
+      std::lock_guard lock(mutex_);  // Ended waits until the agent is known
+      watcher_.Watch(pid);
+      agents_[pid] = node;
+    } catch (...) {
+      ::close(pipe[0]);
+      ::close(pipe[1]);
+      throw;
+    }
+    ::close(pipe[0]);
+    WriteSecret(pipe[1], secret);
+    ::close(pipe[1]);
+  }
+
   void Ended(pid_t pid, ProcessEnd end) {
     uint32_t node = 0;
     {
@@ -132,7 +150,7 @@ class LocalBootstrap final : public Bootstrap {
     ended_.notify_all();
   }
 
-  std::function<void(AgentEnded)> on_end_;
+  OnAgentEnd on_end_;
   std::mutex mutex_;
   std::condition_variable ended_;
   std::map<pid_t, uint32_t> agents_;
@@ -142,14 +160,8 @@ class LocalBootstrap final : public Bootstrap {
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> MakeBootstrap(const std::string& kind, std::function<void(AgentEnded)> on_end) {
-  if (kind == "auto" || kind == "local") return std::make_unique<LocalBootstrap>(std::move(on_end));
-  if (kind == "ssh" || kind == "slurm" || kind == "mpi" || kind == "daemon") {
-    throw UsageError("bootstrap `" + kind +
-                     "` is not in this build, which brings agents up on this machine only: use "
-                     "--bootstrap local (hosts: localhost, 127.0.0.N, this machine's name)");
-  }
-  throw UsageError("bootstrap `" + kind + "` is unknown: expected auto, local, ssh, slurm, mpi or daemon");
+std::unique_ptr<Bootstrap> MakeLocalBootstrap(OnAgentEnd on_end) {
+  return std::make_unique<LocalBootstrap>(std::move(on_end));
 }
 
 }  // namespace ds
