@@ -30,7 +30,8 @@ constexpr double kPatience = 60;  ///< seconds for what is to happen: long, so t
 struct Server {
   JobAuthority authority;
   Queue<ControlEvent> events;
-  ControlServer server{{kJob, "127.0.0.1", "", 2, 30, [this](ControlEvent e) { events.Push(std::move(e)); }}, authority};
+  ControlServer server{{kJob, "127.0.0.1", "", 2, 30, [this](ControlEvent e) { events.Push(std::move(e)); }},
+                       authority};
 
   pb::Bootstrap BootstrapOf(uint32_t node) const { return BootstrapBy(authority, authority, node); }
 
