@@ -1,6 +1,7 @@
 #include "agent/launcher_link.h"
 
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "proto/stream.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 
 namespace ds {
 namespace {
@@ -88,8 +90,29 @@ struct LauncherLink::Impl {
   pb::Bootstrap bootstrap;
   Callbacks callbacks;
   std::unique_ptr<pb::Control::Stub> stub;
+  std::mutex sending;     ///< of `sent`: messages leave in the order of their numbers
+  uint64_t sent = 0;      ///< sequence of the last message
+  uint64_t received = 0;  ///< the reader's
   std::unique_ptr<Session> session;
   Calls calls;
+
+  /// A message that is not the next one of this job and epoch ends the session: it was meant for somebody else.
+  void Receive(pb::LauncherMessage&& message) {
+    if (broken) return;
+    if (message.job_id() == bootstrap.job_id() && message.epoch() == bootstrap.epoch() &&
+        message.sequence() == received + 1) {
+      ++received;
+      return callbacks.on_message(std::move(message));
+    }
+    broken = true;
+    LogWarning("a message of the launcher is refused: job " + message.job_id() + ", epoch " +
+               std::to_string(message.epoch()) + ", number " + std::to_string(message.sequence()) + "; expected job " +
+               bootstrap.job_id() + ", epoch " + std::to_string(bootstrap.epoch()) + ", number " +
+               std::to_string(received + 1));
+    context->TryCancel();
+  }
+  bool broken = false;                     ///< the reader's
+  grpc::ClientContext* context = nullptr;  ///< the session's
 };
 
 LauncherLink::LauncherLink(const pb::Bootstrap& bootstrap, Callbacks callbacks) : impl_(std::make_unique<Impl>()) {
@@ -109,6 +132,7 @@ void LauncherLink::Join(const pb::NodeFacts& facts) {
   request.set_node(own.node());
   request.set_protocol(kProtocolVersion);
   request.set_build(BuildVersion());
+  request.set_epoch(own.epoch());
   *request.mutable_facts() = facts;
   pb::JoinReply reply;
   grpc::ClientContext context;
@@ -120,9 +144,10 @@ void LauncherLink::Join(const pb::NodeFacts& facts) {
                 "the launcher at " + own.launcher_address() + " did not let this agent in: " + status.error_message());
   }
   auto session_context = std::make_unique<grpc::ClientContext>();
-  auto* raw = session_context.get();
-  impl_->session = std::make_unique<Session>(std::move(session_context), impl_->stub->Session(raw),
-                                             impl_->callbacks.on_message, impl_->callbacks.on_closed);
+  impl_->context = session_context.get();
+  impl_->session = std::make_unique<Session>(
+      std::move(session_context), impl_->stub->Session(impl_->context),
+      [impl = impl_.get()](pb::LauncherMessage&& m) { impl->Receive(std::move(m)); }, impl_->callbacks.on_closed);
   pb::AgentMessage hello;
   hello.mutable_hello();
   Send(std::move(hello));
@@ -131,6 +156,9 @@ void LauncherLink::Join(const pb::NodeFacts& facts) {
 void LauncherLink::Send(pb::AgentMessage message) {
   message.set_job_id(impl_->bootstrap.job_id());
   message.set_node(impl_->bootstrap.node());
+  message.set_epoch(impl_->bootstrap.epoch());
+  std::lock_guard lock(impl_->sending);
+  message.set_sequence(++impl_->sent);
   impl_->session->Send(std::move(message));
 }
 
@@ -147,6 +175,7 @@ void LauncherLink::StorePut(const pb::StorePutRequest& request, OnReply on_reply
         on_reply({status.error_code(), status.error_message(), ""});
       });
   if (!impl_->calls.Add(&call->context)) return on_reply({grpc::StatusCode::ABORTED, "the job is over", ""});
+  call->request.set_epoch(impl_->bootstrap.epoch());
   impl_->stub->async()->StorePut(&call->context, &call->request, &call->reply, call.get());
   call.release()->Start();
 }
@@ -158,6 +187,7 @@ void LauncherLink::StoreGet(const pb::StoreGetRequest& request, std::chrono::sys
         on_reply({status.error_code(), status.error_message(), reply.value()});
       });
   if (!impl_->calls.Add(&call->context)) return on_reply({grpc::StatusCode::ABORTED, "the job is over", ""});
+  call->request.set_epoch(impl_->bootstrap.epoch());
   impl_->stub->async()->StoreGet(&call->context, &call->request, &call->reply, call.get());
   call.release()->Start();
 }

@@ -29,7 +29,7 @@ class LauncherLink {
   /// Connects, reports the facts and opens the session. Throws Error(ExitCode::preflight) with the launcher's reason.
   void Join(const deepshard::v1::NodeFacts& facts);
 
-  /// Any thread; never blocks. Job and node are filled in.
+  /// Any thread; never blocks. Job, node, epoch and sequence are filled in.
   void Send(deepshard::v1::AgentMessage message);
 
   /// Blocks while more than `bytes` wait to be sent; false when the session ended.

@@ -61,12 +61,14 @@ std::optional<Cause> Agents::BringUp() {
 }
 
 std::string Agents::Secret(uint32_t node) const {
-  Credentials credentials = authority_.Issue(NodeName(job_id_, node));
+  const uint64_t epoch = server_->Epoch(node);
+  Credentials credentials = authority_.Issue(NodeName(job_id_, node, epoch));
   pb::Bootstrap secret;
   secret.set_protocol(kProtocolVersion);
   secret.set_build(BuildVersion());
   secret.set_job_id(job_id_);
   secret.set_node(node);
+  secret.set_epoch(epoch);
   secret.set_host(host(node));
   secret.set_launcher_address(server_->address());
   secret.set_ca_certificate(authority_.certificate());
@@ -123,6 +125,19 @@ std::optional<Cause> Agents::OnJoining(LaunchEvent& event, std::vector<bool>& jo
 
 void Agents::SendAll(const pb::LauncherMessage& message) {
   for (uint32_t node = 0; node < options_.hosts.size(); ++node) Send(node, message);
+}
+
+std::optional<LaunchEvent> Agents::Next(std::chrono::steady_clock::time_point until) {
+  for (;;) {
+    std::optional<LaunchEvent> event = queue_.PopUntil(until);
+    const auto* control = event ? std::get_if<ControlEvent>(&*event) : nullptr;
+    if (!control || !server_ || control->epoch == server_->Epoch(control->node)) return event;
+  }
+}
+
+void Agents::Drop(uint32_t node) {
+  if (server_) server_->Fence(node);
+  bootstrap_->Kill(node);
 }
 
 void Agents::EndAll() {

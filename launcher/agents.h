@@ -51,7 +51,8 @@ class Agents {
   /// Nanoseconds by which the node's clock was ahead of ours when it joined.
   const std::vector<int64_t>& clock_offsets() const { return clock_offsets_; }
 
-  std::optional<LaunchEvent> Next(std::chrono::steady_clock::time_point until) { return queue_.PopUntil(until); }
+  /// What an agent said before its node was given up, and is taken from the queue after it, is dropped.
+  std::optional<LaunchEvent> Next(std::chrono::steady_clock::time_point until);
 
   void Send(uint32_t node, deepshard::v1::LauncherMessage message) { server_->Send(node, std::move(message)); }
   void SendAll(const deepshard::v1::LauncherMessage& message);
@@ -61,8 +62,9 @@ class Agents {
   /// Whether all agents are on this machine.
   bool OnThisMachine() const { return bootstrap_->OnThisMachine(); }
 
-  /// Ends the agent of a node that was given up, where this machine can.
-  void Drop(uint32_t node) { bootstrap_->Kill(node); }
+  /// A node is given up: its agent has no say any more, also once its network has healed, and is ended where this
+  /// machine can.
+  void Drop(uint32_t node);
 
   /// Tells every agent to end, waits, kills what does not, and what they left on this machine.
   void EndAll();

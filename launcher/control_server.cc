@@ -1,9 +1,11 @@
 #include "launcher/control_server.h"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "launcher/rendezvous.h"
 #include "proto/channel.h"
@@ -23,13 +25,24 @@ using AgentStream = ServerStream<pb::AgentMessage, pb::LauncherMessage>;
 /// A StoreGet that waits: ended by a value, by its deadline or by the end of the attempt, whichever is first.
 class WaitingGet final : public grpc::ServerUnaryReactor {
  public:
-  WaitingGet(Rendezvous& store, const pb::StoreGetRequest& request, pb::StoreGetReply* reply) : store_(store) {
-    uint64_t ticket = store_.Get(request.attempt(), request.key(), [this, reply](std::optional<std::string> value) {
+  /// `entitled`: asked when the value is there; whether the caller still speaks for its node.
+  WaitingGet(Rendezvous& store, const pb::StoreGetRequest& request, pb::StoreGetReply* reply,
+             std::function<bool()> entitled)
+      : store_(store) {
+    auto answer = [this, reply, entitled = std::move(entitled)](std::optional<std::string> value) {
       if (ended_.exchange(true)) return;
-      if (value) reply->set_value(*value);
+      grpc::Status status = grpc::Status::OK;
+      if (!value) {
+        status = {grpc::StatusCode::ABORTED, "this attempt of the job is over"};
+      } else if (!entitled()) {
+        status = {grpc::StatusCode::PERMISSION_DENIED, "this node was declared lost"};
+      } else {
+        reply->set_value(*value);
+      }
       passed_.Give();
-      Finish(value ? grpc::Status::OK : grpc::Status(grpc::StatusCode::ABORTED, "this attempt of the job is over"));
-    });
+      Finish(status);
+    };
+    uint64_t ticket = store_.Get(request.attempt(), request.key(), std::move(answer));
     // OnCancel may have come before the ticket was known; then nobody else ends the call.
     ticket_ = ticket;
     if (cancelled_) EndByCancel();
@@ -57,6 +70,14 @@ class WaitingGet final : public grpc::ServerUnaryReactor {
   std::atomic<bool> cancelled_{false}, ended_{false};
 };
 
+/// What is known of a node's agent, of its present epoch.
+struct Node {
+  uint64_t epoch = 1;
+  std::shared_ptr<pb::NodeFacts> facts;  ///< null: it has not joined
+  std::shared_ptr<AgentStream> session;  ///< null: it had none yet
+  uint64_t sent = 0, received = 0;       ///< sequences of the last messages
+};
+
 }  // namespace
 
 struct ControlServer::Impl final : pb::Control::CallbackService {
@@ -64,8 +85,9 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
   std::string address;
   Rendezvous store;
   std::mutex mutex;
-  std::map<uint32_t, std::shared_ptr<pb::NodeFacts>> joined;
-  std::map<uint32_t, std::shared_ptr<AgentStream>> sessions;
+  std::vector<Node> nodes;
+  std::map<std::string, uint32_t> names;    ///< certificate name -> node
+  std::map<std::string, uint32_t> outcast;  ///< names of agents that were given up
   bool shutting_down = false;
   HandOver started;  ///< from the constructor to the methods of the service
   std::unique_ptr<grpc::Server> server;
@@ -78,22 +100,38 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
     options.on_event(std::move(event));
   }
 
-  /// The node whose certificate the caller holds; options.nodes when it holds none of this job's nodes.
-  uint32_t Caller(const grpc::CallbackServerContext& context) const {
-    for (const grpc::string_ref& name : context.auth_context()->GetPeerIdentity()) {
-      for (uint32_t node = 0; node < options.nodes; ++node) {
-        if (std::string(name.data(), name.size()) == NodeName(options.job_id, node)) return node;
+  /// Who calls, by the name in its certificate.
+  struct Peer {
+    uint32_t node = 0;
+    grpc::Status status = grpc::Status::OK;  ///< otherwise why it has no say
+  };
+
+  /// With the mutex held.
+  Peer Caller(const grpc::CallbackServerContext& context) const {
+    for (const grpc::string_ref& text : context.auth_context()->GetPeerIdentity()) {
+      const std::string name(text.data(), text.size());
+      if (auto it = names.find(name); it != names.end()) return {it->second, grpc::Status::OK};
+      if (auto it = outcast.find(name); it != outcast.end()) {
+        return {it->second,
+                {grpc::StatusCode::PERMISSION_DENIED,
+                 "node " + std::to_string(it->second) +
+                     " was declared lost: its agent of before cannot act for the job again"}};
       }
     }
-    return options.nodes;
+    return {0, {grpc::StatusCode::PERMISSION_DENIED, "the caller's certificate names no node of this job"}};
   }
 
-  grpc::Status CheckCaller(const grpc::CallbackServerContext& context, const std::string& job_id) const {
-    if (Caller(context) == options.nodes) {
-      return {grpc::StatusCode::PERMISSION_DENIED, "the caller's certificate names no node of this job"};
+  /// The same, of a message that says what it belongs to.
+  Peer Caller(const grpc::CallbackServerContext& context, const std::string& job_id, uint64_t epoch) {
+    std::lock_guard lock(mutex);
+    Peer peer = Caller(context);
+    if (!peer.status.ok()) return peer;
+    if (job_id != options.job_id) peer.status = {grpc::StatusCode::PERMISSION_DENIED, "another job's message"};
+    if (epoch != nodes[peer.node].epoch) {
+      peer.status = {grpc::StatusCode::PERMISSION_DENIED,
+                     "a message of epoch " + std::to_string(epoch) + ", not " + std::to_string(nodes[peer.node].epoch)};
     }
-    if (job_id != options.job_id) return {grpc::StatusCode::PERMISSION_DENIED, "another job's message"};
-    return grpc::Status::OK;
+    return peer;
   }
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const pb::JoinRequest* request,
@@ -105,23 +143,23 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
   }
 
   grpc::Status Admit(const grpc::CallbackServerContext& context, const pb::JoinRequest& request) {
-    grpc::Status status = CheckCaller(context, request.job_id());
-    if (!status.ok()) return status;
-    if (request.node() != Caller(context)) {
+    const Peer peer = Caller(context, request.job_id(), request.epoch());
+    if (!peer.status.ok()) return peer.status;
+    if (request.node() != peer.node) {
       return {grpc::StatusCode::PERMISSION_DENIED, "the caller's certificate names another node"};
     }
     if (request.protocol() != kProtocolVersion || request.build() != BuildVersion()) {
       std::string text = "ds-agent is build " + request.build() + " (protocol " + std::to_string(request.protocol()) +
                          "), ds-launch is build " + BuildVersion() + " (protocol " + std::to_string(kProtocolVersion) +
                          "): install the same build on every node";
-      Tell({ControlEvent::Kind::refused, request.node(), text, nullptr, nullptr});
+      Tell({ControlEvent::Kind::refused, request.node(), text, nullptr, nullptr, request.epoch()});
       return {grpc::StatusCode::FAILED_PRECONDITION, text};
     }
     {
       std::lock_guard lock(mutex);
-      if (!joined.emplace(request.node(), std::make_shared<pb::NodeFacts>(request.facts())).second) {
-        return {grpc::StatusCode::ALREADY_EXISTS, "this node has joined already"};
-      }
+      Node& node = nodes[request.node()];
+      if (node.facts) return {grpc::StatusCode::ALREADY_EXISTS, "this node has joined already"};
+      node.facts = std::make_shared<pb::NodeFacts>(request.facts());
     }
     return grpc::Status::OK;
   }
@@ -130,16 +168,25 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
       grpc::CallbackServerContext* context) override {
     started.Take();
     std::shared_ptr<AgentStream> session = AgentStream::Make();
-    uint32_t node = Caller(*context);
+    uint32_t node = 0;
+    uint64_t epoch = 0;
     grpc::Status refusal = grpc::Status::OK;
     std::shared_ptr<pb::NodeFacts> facts;
     {
       std::lock_guard lock(mutex);
-      if (auto it = joined.find(node); it != joined.end()) facts = it->second;
-      if (!facts) {
-        refusal = {grpc::StatusCode::PERMISSION_DENIED, "not a node that has joined"};
-      } else if (shutting_down || !sessions.emplace(node, session).second) {
-        refusal = {grpc::StatusCode::ALREADY_EXISTS, "this node had its session"};
+      const Peer peer = Caller(*context);
+      node = peer.node;
+      refusal = peer.status;
+      if (refusal.ok()) {
+        epoch = nodes[node].epoch;
+        facts = nodes[node].facts;
+        if (!facts) {
+          refusal = {grpc::StatusCode::PERMISSION_DENIED, "not a node that has joined"};
+        } else if (shutting_down || nodes[node].session) {
+          refusal = {grpc::StatusCode::ALREADY_EXISTS, "this node had its session"};
+        } else {
+          nodes[node].session = session;
+        }
       }
     }
     if (!refusal.ok()) {
@@ -147,29 +194,55 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
       return session.get();
     }
     // Told now, not at Join: whoever hears of the node can send to it.
-    Tell({ControlEvent::Kind::joined, node, "", facts, nullptr});
-    session->Open([this, node](pb::AgentMessage&& message) { Receive(node, std::move(message)); },
-                  [this, node] {
-                    Tell({ControlEvent::Kind::closed, node, "", nullptr, nullptr});
+    Tell({ControlEvent::Kind::joined, node, "", facts, nullptr, epoch});
+    session->Open([this, node, epoch](pb::AgentMessage&& message) { Receive(node, epoch, std::move(message)); },
+                  [this, node, epoch] {
+                    if (Current(node, epoch)) Tell({ControlEvent::Kind::closed, node, "", nullptr, nullptr, epoch});
                   },
                   /*paced=*/true);
     return session.get();
   }
 
-  void Receive(uint32_t node, pb::AgentMessage&& message) {
-    if (message.job_id() != options.job_id || message.node() != node) {
+  /// Whether an agent of `epoch` still speaks for its node.
+  bool Current(uint32_t node, uint64_t epoch) {
+    std::lock_guard lock(mutex);
+    return nodes[node].epoch == epoch;
+  }
+
+  void Receive(uint32_t node, uint64_t epoch, pb::AgentMessage&& message) {
+    {
       std::lock_guard lock(mutex);
-      sessions.at(node)->Close({grpc::StatusCode::PERMISSION_DENIED, "a message of another job or node"});
-      return;
+      Node& from = nodes[node];
+      if (from.epoch != epoch) return;  // it was given up meanwhile; its session is being closed
+      const bool its_own =
+          message.job_id() == options.job_id && message.node() == node && message.epoch() == from.epoch;
+      if (!its_own || message.sequence() != from.received + 1) {
+        from.session->Close({grpc::StatusCode::PERMISSION_DENIED,
+                             "a message of job " + message.job_id() + ", node " + std::to_string(message.node()) +
+                                 ", epoch " + std::to_string(message.epoch()) + ", number " +
+                                 std::to_string(message.sequence()) + "; expected number " +
+                                 std::to_string(from.received + 1) + " of epoch " + std::to_string(from.epoch)});
+        return;
+      }
+      ++from.received;
     }
-    Tell({ControlEvent::Kind::message, node, "", nullptr, std::make_shared<pb::AgentMessage>(std::move(message))});
+    auto shared = std::make_shared<pb::AgentMessage>(std::move(message));
+    Tell({ControlEvent::Kind::message, node, "", nullptr, std::move(shared), epoch});
+  }
+
+  void SendLocked(Node& node, pb::LauncherMessage message) {
+    if (!node.session) return;
+    message.set_job_id(options.job_id);
+    message.set_epoch(node.epoch);
+    message.set_sequence(++node.sent);
+    node.session->Send(std::move(message));
   }
 
   grpc::ServerUnaryReactor* StorePut(grpc::CallbackServerContext* context, const pb::StorePutRequest* request,
                                      pb::StorePutReply*) override {
     started.Take();
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    grpc::Status status = CheckCaller(*context, request->job_id());
+    grpc::Status status = Caller(*context, request->job_id(), request->epoch()).status;
     if (status.ok() && !store.Put(request->attempt(), request->key(), request->value())) {
       status = {grpc::StatusCode::ABORTED, "this attempt of the job is over, or the store is full"};
     }
@@ -180,16 +253,21 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
   grpc::ServerUnaryReactor* StoreGet(grpc::CallbackServerContext* context, const pb::StoreGetRequest* request,
                                      pb::StoreGetReply* reply) override {
     started.Take();
-    grpc::Status status = CheckCaller(*context, request->job_id());
-    if (status.ok()) return new WaitingGet(store, *request, reply);
+    const Peer peer = Caller(*context, request->job_id(), request->epoch());
+    if (peer.status.ok()) {
+      return new WaitingGet(store, *request, reply,
+                            [this, node = peer.node, epoch = request->epoch()] { return Current(node, epoch); });
+    }
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(status);
+    reactor->Finish(peer.status);
     return reactor;
   }
 };
 
 ControlServer::ControlServer(const Options& options, const JobAuthority& authority) : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
+  impl_->nodes.resize(options.nodes);
+  for (uint32_t node = 0; node < options.nodes; ++node) impl_->names[NodeName(options.job_id, node)] = node;
   Credentials own = authority.Issue(LauncherName(options.job_id));
   grpc::ServerBuilder builder;
   int port = 0;
@@ -216,27 +294,43 @@ ControlServer::~ControlServer() {
 const std::string& ControlServer::address() const { return impl_->address; }
 
 void ControlServer::Send(uint32_t node, pb::LauncherMessage message) {
-  message.set_job_id(impl_->options.job_id);
   std::lock_guard lock(impl_->mutex);
-  auto it = impl_->sessions.find(node);
-  if (it != impl_->sessions.end()) it->second->Send(std::move(message));
+  impl_->SendLocked(impl_->nodes[node], std::move(message));
 }
 
 void ControlServer::EndSessions() {
   std::lock_guard lock(impl_->mutex);
-  for (auto& [node, session] : impl_->sessions) {
+  for (Node& node : impl_->nodes) {
+    if (!node.session) continue;
     pb::LauncherMessage end;
-    end.set_job_id(impl_->options.job_id);
     end.mutable_end();
-    session->Send(std::move(end));
-    session->Close();
+    impl_->SendLocked(node, std::move(end));
+    node.session->Close();
   }
 }
 
 void ControlServer::ReadNext(uint32_t node) {
   std::lock_guard lock(impl_->mutex);
-  auto it = impl_->sessions.find(node);
-  if (it != impl_->sessions.end()) it->second->ReadNext();
+  if (const auto& session = impl_->nodes[node].session) session->ReadNext();
+}
+
+uint64_t ControlServer::Epoch(uint32_t node) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->nodes[node].epoch;
+}
+
+void ControlServer::Fence(uint32_t node) {
+  std::lock_guard lock(impl_->mutex);
+  const std::string& job_id = impl_->options.job_id;
+  Node& fenced = impl_->nodes[node];
+  const std::string name = NodeName(job_id, node, fenced.epoch);
+  impl_->names.erase(name);
+  impl_->outcast[name] = node;
+  if (fenced.session) fenced.session->Close({grpc::StatusCode::PERMISSION_DENIED, "this node was declared lost"});
+  Node next;
+  next.epoch = fenced.epoch + 1;
+  impl_->names[NodeName(job_id, node, next.epoch)] = node;
+  fenced = std::move(next);
 }
 
 void ControlServer::BeginAttempt(int64_t attempt) { impl_->store.BeginAttempt(attempt); }

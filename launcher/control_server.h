@@ -1,6 +1,7 @@
 // The launcher's end of the control plane: agents join here, hold one session each, and rendezvous goes through it.
 //
 // Only a holder of this job's credentials gets as far as a method, and only as the node that its certificate names.
+// Each message says job, epoch and number: one that is repeated, left out or of the past ends its session.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct ControlEvent {
   std::string text;
   std::shared_ptr<deepshard::v1::NodeFacts> facts;
   std::shared_ptr<deepshard::v1::AgentMessage> message;
+  uint64_t epoch = 0;  ///< of the agent that it is about
 };
 
 class ControlServer {
@@ -57,6 +59,14 @@ class ControlServer {
 
   /// Lets the node's next message in.
   void ReadNext(uint32_t node);
+
+  /// Of the node, from 1: what its agent's certificate and bootstrap must say.
+  uint64_t Epoch(uint32_t node) const;
+
+  /// The node is given up. From here on its agent has no say: its session is closed and brings no more events, what
+  /// it still sends is dropped, its calls (the store's too) are refused, also after its network has healed. An agent
+  /// that is brought up with credentials of the next epoch may join in its place.
+  void Fence(uint32_t node);
 
   /// A fresh rendezvous store for the attempt.
   void BeginAttempt(int64_t attempt);

@@ -5,10 +5,6 @@
 
 #include "proto/version.h"
 
-#ifndef DS_BUILD_VERSION
-#error "DS_BUILD_VERSION comes from CMake"
-#endif
-
 namespace ds {
 namespace {
 
@@ -29,8 +25,6 @@ grpc::ChannelArguments Arguments(double silence_seconds) {
 }
 
 }  // namespace
-
-const char* BuildVersion() { return DS_BUILD_VERSION; }
 
 void PrepareGrpc() {
   ::setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);

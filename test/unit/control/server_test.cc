@@ -7,86 +7,12 @@
 #include <future>
 #include <mutex>
 
-#include "agent/launcher_link.h"
-#include "launcher/control_server.h"
-#include "launcher/credentials.h"
 #include "launcher/rendezvous.h"
-#include "proto/channel.h"
-#include "proto/deepshard.grpc.pb.h"
-#include "proto/hand_over.h"
-#include "proto/names.h"
-#include "proto/version.h"
 #include "runtime/base/error.h"
-#include "runtime/base/queue.h"
 #include "test/catch.h"
+#include "test/unit/control/server.h"
 
 namespace ds {
-namespace {
-
-namespace pb = ::deepshard::v1;
-constexpr char kJob[] = "0123456789abcdef";
-constexpr double kPatience = 60;  ///< seconds for what is to happen: long, so that a busy machine fails no test
-
-struct Server {
-  JobAuthority authority;
-  Queue<ControlEvent> events;
-  ControlServer server{{kJob, "127.0.0.1", "", 2, 30, [this](ControlEvent e) { events.Push(std::move(e)); }},
-                       authority};
-
-  pb::Bootstrap BootstrapOf(uint32_t node) const { return BootstrapBy(authority, authority, node); }
-
-  /// What an agent would hold whose certificate `issuer` made and who trusts `trusted`.
-  pb::Bootstrap BootstrapBy(const JobAuthority& issuer, const JobAuthority& trusted, uint32_t node) const {
-    Credentials credentials = issuer.Issue(NodeName(kJob, node));
-    pb::Bootstrap bootstrap;
-    bootstrap.set_job_id(kJob);
-    bootstrap.set_node(node);
-    bootstrap.set_launcher_address(server.address());
-    bootstrap.set_ca_certificate(trusted.certificate());
-    bootstrap.set_certificate(credentials.certificate);
-    bootstrap.set_private_key(credentials.private_key);
-    bootstrap.set_lease_seconds(30);
-    return bootstrap;
-  }
-
-  std::optional<ControlEvent> Next(double seconds = kPatience) {
-    return events.PopUntil(std::chrono::steady_clock::now() +
-                           std::chrono::milliseconds(static_cast<int>(seconds * 1e3)));
-  }
-};
-
-std::unique_ptr<pb::Control::Stub> StubOf(const pb::Bootstrap& bootstrap, const std::string& server_name) {
-  TlsIdentity identity{bootstrap.ca_certificate(), bootstrap.certificate(), bootstrap.private_key()};
-  return pb::Control::NewStub(SecureChannel(bootstrap.launcher_address(), server_name, identity, 30));
-}
-
-pb::JoinRequest RequestOf(uint32_t node) {
-  pb::JoinRequest request;
-  request.set_job_id(kJob);
-  request.set_node(node);
-  request.set_protocol(kProtocolVersion);
-  request.set_build(BuildVersion());
-  return request;
-}
-
-grpc::Status Join(pb::Control::Stub& stub, const pb::JoinRequest& request) {
-  grpc::ClientContext context;
-  context.set_deadline(Deadline(kPatience));
-  pb::JoinReply reply;
-  return stub.Join(&context, request, &reply);
-}
-
-/// A call whose end a test waits for.
-struct PendingCall final : grpc::ClientUnaryReactor {
-  HandOver started;
-  std::promise<grpc::Status> ended;
-  void OnDone(const grpc::Status& status) override {
-    started.Take();
-    ended.set_value(status);
-  }
-};
-
-}  // namespace
 
 TEST_CASE("An agent of the job joins, has its session, and messages go both ways") {
   Server server;
@@ -190,6 +116,20 @@ TEST_CASE("Strangers get nothing", "[refused-tls]") {
     auto stub = StubOf(server.BootstrapOf(7), LauncherName(kJob));
     CHECK(Join(*stub, RequestOf(7)).error_code() == grpc::StatusCode::PERMISSION_DENIED);
   }
+  SECTION("an agent of another epoch of the node") {
+    pb::Bootstrap bootstrap = server.BootstrapOf(0);
+    Credentials next = server.authority.Issue(NodeName(kJob, 0, 2));
+    bootstrap.set_certificate(next.certificate);
+    bootstrap.set_private_key(next.private_key);
+    auto stub = StubOf(bootstrap, LauncherName(kJob));
+    CHECK(Join(*stub, RequestOf(0)).error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  }
+  SECTION("a message of another epoch") {
+    auto stub = StubOf(server.BootstrapOf(0), LauncherName(kJob));
+    pb::JoinRequest request = RequestOf(0);
+    request.set_epoch(0);
+    CHECK(Join(*stub, request).error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  }
   SECTION("a message too large") {
     auto stub = StubOf(server.BootstrapOf(0), LauncherName(kJob));
     pb::JoinRequest request = RequestOf(0);
@@ -229,6 +169,7 @@ TEST_CASE("The server ends while calls wait") {
   auto stub = StubOf(server->BootstrapOf(0), LauncherName(kJob));
   pb::StoreGetRequest request;
   request.set_job_id(kJob);
+  request.set_epoch(1);
   request.set_attempt(1);
   request.set_key("never");
   PendingCall call;
