@@ -21,11 +21,14 @@ Cause Preflight(const std::string& host, const std::string& message) {
 
 }  // namespace
 
-Agents::Agents(Options options) : options_(std::move(options)), job_id_(RandomHex(8)) {
+Agents::Agents(Options options)
+    : options_(std::move(options)),
+      job_id_(RandomHex(8)),
+      choice_(ChooseBootstrap(options_.bootstrap, options_.hosts)) {
   // First: threads that exist before would not leave the signals to the watcher.
   signals_ = std::make_unique<SignalWatcher>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2},
                                              [this](int signal) { queue_.Push(SignalArrived{signal}); });
-  bootstrap_ = MakeBootstrap(options_.bootstrap, [this](AgentEnded ended) { queue_.Push(ended); });
+  bootstrap_ = MakeBootstrap(choice_.kind, options_.settings, [this](AgentEnded ended) { queue_.Push(ended); });
   for (const HostSlots& host : options_.hosts) {
     if (std::string refusal = bootstrap_->Refusal(host); !refusal.empty()) throw UsageError(refusal);
   }
@@ -42,7 +45,7 @@ std::optional<Cause> Agents::BringUp() {
   server.bind_address = network.bind;
   server.reach_address = network.reach;
   server.nodes = static_cast<uint32_t>(options_.hosts.size());
-  server.lease_seconds = options_.lease_seconds;
+  server.lease_seconds = options_.settings.lease_seconds;
   server.on_event = [this](ControlEvent event) { queue_.Push(std::move(event)); };
   server_ = std::make_unique<ControlServer>(server, authority_);
   std::vector<AgentPlace> agents;
@@ -74,7 +77,7 @@ std::string Agents::Secret(uint32_t node) const {
   secret.set_ca_certificate(authority_.certificate());
   secret.set_certificate(credentials.certificate);
   secret.set_private_key(credentials.private_key);
-  secret.set_lease_seconds(options_.lease_seconds);
+  secret.set_lease_seconds(options_.settings.lease_seconds);
   secret.set_token_path(token_path_);
   secret.set_token(token_);
   return secret.SerializeAsString();
@@ -83,13 +86,13 @@ std::string Agents::Secret(uint32_t node) const {
 std::optional<Cause> Agents::AwaitJoined() {
   std::vector<bool> joined(options_.hosts.size(), false);
   auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                      std::chrono::duration<double>(options_.join_seconds));
+                                                      std::chrono::duration<double>(options_.settings.join_seconds));
   while (std::count(joined.begin(), joined.end(), false) > 0) {
     std::optional<LaunchEvent> event = queue_.PopUntil(until);
     if (!event) {
       auto node = static_cast<uint32_t>(std::find(joined.begin(), joined.end(), false) - joined.begin());
-      return Preflight(host(node),
-                       "the agent on " + host(node) + " did not join within " + DurationText(options_.join_seconds));
+      return Preflight(host(node), "the agent on " + host(node) + " did not join within " +
+                                       DurationText(options_.settings.join_seconds));
     }
     if (std::optional<Cause> trouble = OnJoining(*event, joined)) return trouble;
   }

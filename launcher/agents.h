@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/bootstrap/bootstrap.h"
+#include "launcher/bootstrap/choose.h"
 #include "launcher/control_server.h"
 #include "launcher/job_monitor.h"
 #include "proto/deepshard.pb.h"
@@ -25,10 +26,9 @@ using LaunchEvent = std::variant<ControlEvent, AgentEnded, SignalArrived>;
 class Agents {
  public:
   struct Options {
-    std::string bootstrap;         ///< launch.bootstrap
-    std::vector<HostSlots> hosts;  ///< one agent each, in order
-    double lease_seconds = 30;
-    double join_seconds = 60;       ///< until when every agent must have joined
+    std::string bootstrap;          ///< launch.bootstrap
+    BootstrapSettings settings;     ///< how long agents may take to join, and a launcher be silent, among others
+    std::vector<HostSlots> hosts;   ///< one agent each, in order
     std::string token_path, token;  ///< what agents look for to see whether the output folder is shared; may be empty
   };
   /// Checks that the bootstrap reaches every host. Throws UsageError naming the host. Makes the job's credentials and
@@ -58,6 +58,8 @@ class Agents {
   void SendAll(const deepshard::v1::LauncherMessage& message);
   void ReadNext(uint32_t node) { server_->ReadNext(node); }
   void BeginAttempt(int64_t attempt) { server_->BeginAttempt(attempt); }
+  /// How agents are brought up, and why so.
+  const BootstrapChoice& bootstrap() const { return choice_; }
   bool SeesAgentsEnd() const { return bootstrap_->SeesAgentsEnd(); }
   /// Whether all agents are on this machine.
   bool OnThisMachine() const { return bootstrap_->OnThisMachine(); }
@@ -78,6 +80,7 @@ class Agents {
   std::string job_id_, token_path_, token_;
   Queue<LaunchEvent> queue_;
   std::unique_ptr<SignalWatcher> signals_;
+  BootstrapChoice choice_;
   std::unique_ptr<Bootstrap> bootstrap_;
   JobAuthority authority_;
   std::unique_ptr<ControlServer> server_;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "launcher/bootstrap/bootstrap.h"
+#include "launcher/bootstrap/choose.h"
 #include "launcher/job.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
@@ -51,8 +52,9 @@ std::string EnvironmentNames(const Job& job) {
 
 std::string AgentTable(const Job& job) {
   if (job.options.plan_for) return "";
-  std::unique_ptr<Bootstrap> bootstrap = MakeBootstrap(job.bootstrap(), [](AgentEnded) {});
-  std::string text = "Agents (bootstrap " + job.bootstrap() + "; credentials go over standard input)\n";
+  const BootstrapChoice choice = ChooseBootstrap(job.bootstrap(), job.hosts);
+  std::unique_ptr<Bootstrap> bootstrap = MakeBootstrap(choice.kind, BootstrapSettingsOf(job), [](AgentEnded) {});
+  std::string text = "Agents: bootstrap " + choice.Text() + "; credentials go over standard input\n";
   for (const HostSlots& host : job.hosts) {
     if (std::string refusal = bootstrap->Refusal(host); !refusal.empty()) throw UsageError(refusal);
   }

@@ -70,6 +70,22 @@ DeviceKind DeviceExpected(const Job& job) {
 
 namespace {
 
+/// Options that stand for a key of the spec win over it.
+void ApplyKeyOptions(const LaunchOptions& options, JobSpec& spec) {
+  for (const KeyOption& option : options.key_options) {
+    const std::vector<Key>& keys = Keys();
+    const auto key = std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.path == option.key; });
+    Value value;
+    value.kind = Value::Kind::scalar;
+    value.text = option.value;
+    try {
+      key->read(spec, value);
+    } catch (const ValueError& error) {
+      throw UsageError(option.flag + " " + option.value + ": " + error.reason());
+    }
+  }
+}
+
 /// A program's spec: its name and the keys of job.name and launch.* that --set gives.
 JobSpec SpecOfProgram(const LaunchOptions& options) {
   JobSpec spec;
@@ -181,12 +197,24 @@ void CheckMachine(const Job& job) {
 
 }  // namespace
 
+BootstrapSettings BootstrapSettingsOf(const Job& job) {
+  const LaunchConfig& launch = job.spec.launch;
+  BootstrapSettings settings;
+  settings.agent = launch.agent;
+  settings.ssh_config = launch.ssh_config;
+  settings.ssh_port = static_cast<int>(launch.ssh_port);
+  settings.join_seconds = launch.join_seconds;
+  settings.lease_seconds = launch.lease_seconds;
+  return settings;
+}
+
 Job PrepareJob(const LaunchOptions& options) {
   Job job;
   job.options = options;
   job.hosts = ChooseHosts(options);
   job.ranks = MapRanks(job.hosts);
   job.spec = job.foreign() ? SpecOfProgram(options) : LoadJobSpec(options.job_file, options.overrides, job.world());
+  ApplyKeyOptions(options, job.spec);
   if (!job.foreign() && !options.plan_for) CheckDataPaths(job.spec, options.job_file, options.overrides);
   CheckName(job.spec.name);
   if (job.spec.launch.min_nodes && *job.spec.launch.min_nodes < static_cast<int64_t>(job.hosts.size())) {

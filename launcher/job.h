@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "launcher/bootstrap/bootstrap.h"
 #include "launcher/launch_options.h"
 #include "launcher/rank_map.h"
 #include "runtime/job/hostfile.h"
@@ -30,6 +31,7 @@ struct Job {
 
   bool foreign() const { return !options.program.empty(); }
   int world() const { return static_cast<int>(ranks.size()); }
+  /// As asked for; ChooseBootstrap tells what `auto` is.
   std::string bootstrap() const { return options.bootstrap.empty() ? spec.launch.bootstrap : options.bootstrap; }
 };
 
@@ -43,6 +45,9 @@ std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t avail
 /// What the ranks will compute on, as far as it is known before the nodes are: GPUs where training.device says so, or
 /// where the job runs on this machine and it has some.
 DeviceKind DeviceExpected(const Job& job);
+
+/// What the spec's launch.* say of bringing agents up.
+BootstrapSettings BootstrapSettingsOf(const Job& job);
 
 /// What --dry-run prints.
 std::string DescribeJob(const Job& job);

@@ -84,8 +84,8 @@ void RaiseOpenFileLimit() {
 Agents::Options AgentOptions(const Job& job) {
   Agents::Options options;
   options.bootstrap = job.bootstrap();
+  options.settings = BootstrapSettingsOf(job);
   options.hosts = job.hosts;
-  options.lease_seconds = job.spec.launch.lease_seconds;
   return options;
 }
 
@@ -132,6 +132,7 @@ class Run {
     WritePlans();
     directory_.CreateLogs(job_.world());
     directory_.Write(kTokenFile, token_);
+    Record("bootstrap", "", -1, agents_.bootstrap().Text());
     for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
     if (!job_.machine_changed.empty()) Record("machine", "", -1, job_.machine_changed);
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 
 #include "launcher/arguments.h"
 #include "proto/version.h"
@@ -26,6 +28,20 @@ constexpr char kFooter[] =
     "failed its preflight or could not be reached; 4 a node or its agent was lost; 5 no progress; 128+n the first "
     "cause\n"
     "was signal n; otherwise the exit code of the program that failed first. docs/operations.md says more.\n";
+
+/// Options that stand for a key of the spec, launch.NAME.
+const std::vector<std::pair<std::string, std::string>> kKeyOptions = {
+    {"--interface", "Network of control and data: an interface's name (eth0), an address or a network (10.0.0.0/24)"},
+    {"--agent", "ds-agent on the nodes: an absolute path, or a name for their PATH. Default: where ds-launch's own is"},
+    {"--ssh-config", "A file for ssh -F (bootstrap ssh). Default: ssh's own files"},
+    {"--ssh-port", "The port of sshd on the hosts (bootstrap ssh). Default: as ssh is configured"},
+};
+
+std::string KeyOf(const std::string& flag) {
+  std::string key = "launch." + flag.substr(2);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
 
 constexpr int kMaxHosts = 65536;
 constexpr int64_t kMaxRanks = 1 << 20;
@@ -106,7 +122,9 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   app.add_option("--num-nodes", num_nodes, "Only the first N hosts");
   app.add_option("--num-gpus", num_gpus, "Only the first N slots of each host; without a hostfile, N workers here");
   app.add_option("--bootstrap", options.bootstrap,
-                 "How agents are brought up: auto or local, the only one of this build. Default: the spec's");
+                 "How agents are brought up: auto, local, ssh, slurm, mpi or daemon. Default: the spec's");
+  std::map<std::string, std::string> key_options;  // by the flag
+  for (const auto& [flag, meaning] : kKeyOptions) app.add_option(flag, key_options[flag], meaning);
   app.add_option("--set", overrides, "KEY=VALUE: changes a key of the job file; KEY dotted, VALUE YAML; later wins")
       ->allow_extra_args(false);
   app.add_option("--export", options.exports,
@@ -129,6 +147,12 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   }
   if (app.count("--machine") > 0 && options.machine.empty())
     throw UsageError("--machine: an empty name; write a machine file's path, or leave the option out");
+  for (const auto& [flag, meaning] : kKeyOptions) {
+    if (app.count(flag) == 0) continue;
+    std::string value = key_options[flag];
+    if (flag == "--ssh-config") value = std::filesystem::absolute(value).string();
+    options.key_options.push_back({flag, KeyOf(flag), value});
+  }
   for (const std::string& text : overrides) options.overrides.push_back(ParseOverride(text));
   if (!num_nodes.empty()) options.filter.num_nodes = ParseCount(num_nodes, "--num-nodes");
   if (!num_gpus.empty()) options.filter.num_gpus = ParseCount(num_gpus, "--num-gpus");

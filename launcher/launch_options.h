@@ -11,13 +11,19 @@
 
 namespace ds {
 
+/// An option that stands for a key of the spec.
+struct KeyOption {
+  std::string flag, key, value;  ///< "--interface", "launch.interface", "eth0"
+};
+
 struct LaunchOptions {
   std::string job_file;              ///< empty: a program is launched
   std::vector<std::string> program;  ///< argv, as given after `--`
   std::string hostfile;              ///< empty: this machine
   HostFilter filter;
-  std::string bootstrap;             ///< empty: the spec's launch.bootstrap
-  std::vector<Override> overrides;   ///< in order
+  std::string bootstrap;            ///< empty: the spec's launch.bootstrap
+  std::vector<Override> overrides;  ///< in order
+  std::vector<KeyOption> key_options;
   std::vector<std::string> exports;  ///< NAME or NAME=VALUE
   std::string output = "runs";
   std::string resume = "never";

@@ -19,6 +19,7 @@ namespace {
 
 struct ReportOptions {
   std::string hostfile, bootstrap = "auto";
+  BootstrapSettings settings;
   HostFilter filter;
   bool json = false;
 };
@@ -28,6 +29,7 @@ std::vector<NodeReport> Collect(const ReportOptions& options) {
   if (!options.hostfile.empty()) hosts = ApplyFilters(LoadHostfile(options.hostfile), options.filter);
   Agents::Options settings;
   settings.bootstrap = options.bootstrap;
+  settings.settings = options.settings;
   settings.hosts = hosts;
   Agents agents(settings);
   if (std::optional<Cause> trouble = agents.BringUp()) {
@@ -62,8 +64,15 @@ int Main(int argc, char** argv) {
                  "Hosts to look at, one a line: HOST slots=N. Default: this machine");
   app.add_option("-i,--include", options.filter.include, "Only these hosts: NAME[@NAME...]")->needs("--hostfile");
   app.add_option("-e,--exclude", options.filter.exclude, "All but these hosts: NAME[@NAME...]")->needs("--hostfile");
-  app.add_option("--bootstrap", options.bootstrap,
-                 "How agents are brought up: auto or local, the only one of this build");
+  app.add_option("--bootstrap", options.bootstrap, "How agents are brought up: auto, local, ssh, slurm, mpi or daemon");
+  app.add_option(
+      "--agent", options.settings.agent,
+      "ds-agent on the nodes: an absolute path, or a name for their PATH. Default: where ds-report's own is");
+  app.add_option("--ssh-config", options.settings.ssh_config,
+                 "A file for ssh -F (bootstrap ssh). Default: ssh's own files");
+  app.add_option("--ssh-port", options.settings.ssh_port,
+                 "The port of sshd on the hosts (bootstrap ssh). Default: as ssh is configured")
+      ->check(CLI::Range(1, 65535));
   app.add_flag("--json", options.json, "One JSON object a node, a line each");
   app.add_flag("--version", version, "Print the version");
   if (std::optional<int> code = ParseArguments(app, NormalisedArguments(argc, argv))) return *code;

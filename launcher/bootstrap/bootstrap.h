@@ -73,9 +73,22 @@ struct BringUpError {
 
 using OnAgentEnd = std::function<void(AgentEnded)>;  ///< on any thread
 
-std::unique_ptr<Bootstrap> MakeLocalBootstrap(OnAgentEnd on_end);
+/// What the user may say of bringing agents up, by the spec's keys.
+struct BootstrapSettings {
+  std::string agent = "auto";       ///< launch.agent: ds-agent's path on the nodes, or a name for their PATH
+  std::string ssh_config = "auto";  ///< launch.ssh_config: a file for ssh -F
+  int ssh_port = 0;                 ///< launch.ssh_port; 0: as ssh is configured
+  double join_seconds = 60;         ///< launch.join_seconds: until when every agent must have joined
+  double lease_seconds = 30;        ///< launch.lease_seconds
 
-/// `kind`: local, ssh, slurm, mpi, daemon or auto. Throws UsageError where this build has no such bootstrap.
-std::unique_ptr<Bootstrap> MakeBootstrap(const std::string& kind, OnAgentEnd on_end);
+  /// argv[0] of an agent: `agent`, or ds-agent beside this program.
+  std::string AgentProgram() const;
+};
+
+std::unique_ptr<Bootstrap> MakeLocalBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
+
+/// `kind`: local, ssh, slurm, mpi or daemon, as ChooseBootstrap gives it. Throws UsageError where this build has no
+/// such bootstrap.
+std::unique_ptr<Bootstrap> MakeBootstrap(const std::string& kind, const BootstrapSettings& settings, OnAgentEnd on_end);
 
 }  // namespace ds

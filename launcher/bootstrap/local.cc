@@ -1,10 +1,6 @@
 // Bootstrap `local`: agents are children of the launcher; loopback addresses are separate agents on this machine.
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,34 +11,12 @@
 #include <mutex>
 
 #include "launcher/bootstrap/bootstrap.h"
+#include "launcher/bootstrap/this_machine.h"
 #include "runtime/base/error.h"
 #include "runtime/base/socket.h"
-#include "runtime/job/hostfile.h"
 
 namespace ds {
 namespace {
-
-/// Whether `host` is this machine by its name or by one of its interfaces' addresses.
-bool IsThisMachine(const std::string& host) {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  if (host == name) return true;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return false;
-  bool found = false;
-  for (ifaddrs* i = list; i && !found; i = i->ifa_next) {
-    if (!i->ifa_addr) continue;
-    int family = i->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    char address[NI_MAXHOST];
-    if (::getnameinfo(i->ifa_addr, size, address, sizeof address, nullptr, 0, NI_NUMERICHOST) == 0) {
-      found = host == address;
-    }
-  }
-  ::freeifaddrs(list);
-  return found;
-}
 
 void WriteSecret(int fd, const std::string& secret) {
   for (size_t done = 0; done < secret.size();) {
@@ -55,8 +29,10 @@ void WriteSecret(int fd, const std::string& secret) {
 
 class LocalBootstrap final : public Bootstrap {
  public:
-  explicit LocalBootstrap(OnAgentEnd on_end)
-      : on_end_(std::move(on_end)), watcher_([this](pid_t pid, ProcessEnd end) { Ended(pid, end); }) {
+  LocalBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end)
+      : program_(settings.AgentProgram()),
+        on_end_(std::move(on_end)),
+        watcher_([this](pid_t pid, ProcessEnd end) { Ended(pid, end); }) {
     BecomeSubreaper();  // what a killed agent leaves behind becomes ours to end
     before_ = Descendants();
     ::signal(SIGPIPE, SIG_IGN);
@@ -66,10 +42,10 @@ class LocalBootstrap final : public Bootstrap {
   std::string name() const override { return "local"; }
 
   std::string Refusal(const HostSlots& host) const override {
-    if (IsLoopback(host.host) || IsThisMachine(host.host)) return "";
+    if (IsThisMachine(host.host)) return "";
     return "host " + host.host +
-           " is not this machine: bootstrap `local` reaches localhost, loopback addresses and this machine's own name "
-           "and addresses only, and this build has no other bootstrap";
+           " is not this machine: bootstrap `local` reaches localhost, loopback addresses and this machine's own names "
+           "and addresses only; other hosts are reached with --bootstrap ssh";
   }
 
   std::vector<BootstrapCommand> Commands(const std::vector<HostSlots>& hosts) const override {
@@ -111,7 +87,7 @@ class LocalBootstrap final : public Bootstrap {
   }
 
  private:
-  std::vector<std::string> Argv() const { return {ExecutableFolder() + "/ds-agent"}; }
+  std::vector<std::string> Argv() const { return {program_}; }
 
   void BringUp(uint32_t node, const std::string& secret) {
     int pipe[2];
@@ -150,6 +126,7 @@ class LocalBootstrap final : public Bootstrap {
     ended_.notify_all();
   }
 
+  std::string program_;
   OnAgentEnd on_end_;
   std::mutex mutex_;
   std::condition_variable ended_;
@@ -160,8 +137,8 @@ class LocalBootstrap final : public Bootstrap {
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> MakeLocalBootstrap(OnAgentEnd on_end) {
-  return std::make_unique<LocalBootstrap>(std::move(on_end));
+std::unique_ptr<Bootstrap> MakeLocalBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end) {
+  return std::make_unique<LocalBootstrap>(settings, std::move(on_end));
 }
 
 }  // namespace ds

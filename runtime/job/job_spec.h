@@ -139,7 +139,11 @@ struct LaunchConfig {
   int64_t restarts = 0;
   std::optional<int64_t> min_nodes;  ///< absent: all
   std::vector<std::pair<std::string, std::string>> env;
-  double grace_seconds = 30, lease_seconds = 30, suspect_seconds = 20, progress_seconds = 600;
+  double grace_seconds = 30, lease_seconds = 30, suspect_seconds = 20, progress_seconds = 600, join_seconds = 60;
+  std::string interface = "auto";   ///< a name, an address or a CIDR network
+  std::string agent = "auto";       ///< ds-agent on the nodes: an absolute path, or a name for their PATH
+  std::string ssh_config = "auto";  ///< an absolute path
+  int64_t ssh_port = 0;             ///< 0: as ssh is configured
   bool operator==(const LaunchConfig&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/job/keys.h"
 
 #include "runtime/base/checksum.h"
+#include "runtime/base/interface.h"
 #include "runtime/job/names.h"
 #include "runtime/job/presets.h"
 #include "runtime/job/yaml.h"
@@ -169,6 +170,31 @@ std::string ReadBootstrap(const Value& value) {
     if (Lower(AsString(value)) == name) return name;
   }
   throw ValueError(value, "not one of the choices; write one of " + Join(names, ", "));
+}
+
+std::string ReadInterface(const Value& value) {
+  const std::string& text = AsString(value);
+  if (const std::string trouble = InterfaceTextTrouble(text); !trouble.empty()) {
+    throw ValueError(value,
+                     trouble + "; write auto, a name such as eth0, an address, or a network such as 10.0.0.0/24");
+  }
+  return text;
+}
+
+std::string ReadAgentProgram(const Value& value) {
+  const std::string& path = AsString(value);
+  if (path.find('\0') != std::string::npos || path.empty() || path[0] == '-' ||
+      (path[0] != '/' && path.find('/') != std::string::npos)) {
+    throw ValueError(value,
+                     "neither an absolute path nor a name; write /PATH/ds-agent, or a name that is in the nodes' PATH");
+  }
+  return path;
+}
+
+std::string ReadAbsolutePath(const Value& value) {
+  const std::string& path = AsString(value);
+  if (path != "auto" && (path.empty() || path[0] != '/')) throw ValueError(value, "write auto or an absolute path");
+  return path;
 }
 
 Key PositionKey() {
@@ -404,6 +430,19 @@ std::vector<Key> OtherKeys() {
           "launch.progress_seconds", "number, 0 or more", DS_FIELD(launch.progress_seconds),
           [](const Value& value) { return ReadNumber(value, 0, 1e9); }, nullptr,
           "no step for so long ends the job; 0: never"),
+      Number("launch.join_seconds", "number above 0", DS_FIELD(launch.join_seconds), ReadPositive, nullptr,
+             "time for all agents to be brought up and to join; more for many hosts or slow logins"),
+      Text("launch.interface", "auto, a name, an address or a network", DS_FIELD(launch.interface), ReadInterface,
+           nullptr,
+           "network that control and data connections use, on each node the interface with this name or an address in "
+           "this network; auto: the one that reaches the launcher; `--interface` wins"),
+      Text(
+          "launch.agent", "auto, an absolute path, or a name", DS_FIELD(launch.agent), ReadAgentProgram, nullptr,
+          "ds-agent on the nodes; auto: the path beside ds-launch's own; a name is looked for in PATH; `--agent` wins"),
+      Text("launch.ssh_config", "auto, or an absolute path", DS_FIELD(launch.ssh_config), ReadAbsolutePath, nullptr,
+           "a configuration file for ssh (`ssh -F`); auto: ssh's own; `--ssh-config` wins"),
+      Integer("launch.ssh_port", DS_FIELD(launch.ssh_port), 0, 65535, nullptr,
+              "the port of sshd; 0: as ssh is configured; `--ssh-port` wins"),
   };
 }
 
