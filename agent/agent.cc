@@ -99,6 +99,7 @@ struct Agent::Impl {
 
   Clock::time_point launcher_heard = Clock::now();
   Clock::time_point next_batch = Clock::now();
+  std::optional<pb::Stop> asked;  ///< what this attempt's workers were asked; those that link up later are asked then
   std::optional<int> exit_code;
 
   int Run() {
@@ -149,9 +150,8 @@ struct Agent::Impl {
     if (message.has_end()) exit_code = 0;
     if (message.attempt() != workers.attempt()) return;  // meant for workers of the past
     if (message.has_stop()) StopWorkers(message.stop());
-    if (message.has_kill()) {
-      workers.Signal(SIGKILL);
-    }
+    if (message.has_pass()) workers.Signal(message.pass().signal());
+    if (message.has_kill()) workers.Signal(SIGKILL);
   }
 
   void On(LauncherGone&) { End(1, "the connection to the launcher is lost: ending this node's workers"); }
@@ -177,16 +177,32 @@ struct Agent::Impl {
       if (place.gpu() < 0 || place.gpu() >= facts.gpus_size()) continue;
       setting.gpus += (setting.gpus.empty() ? "" : ",") + std::to_string(facts.gpus(place.gpu()).index());
     }
+    asked.reset();
     workers.Start(std::move(setting));
+    for (auto& [rank, worker] : workers.all()) {
+      if (worker.end) AskPeersToEnd();  // it could not be started
+    }
   }
 
   void StopWorkers(const pb::Stop& stop) {
+    // Once is enough: to many programs a second SIGTERM means "at once".
+    if (asked && asked->signal() == stop.signal() && asked->checkpoint() == stop.checkpoint()) return;
+    asked = stop;
     pb::AgentToWorker message;
     *message.mutable_stop() = stop;
     for (auto& [rank, worker] : workers.all()) {
       if (worker.running()) server.Send(workers.KeyOf(worker), message);
     }
     workers.Signal(stop.signal());
+  }
+
+  /// One failed: the launcher will end the attempt, and will say so a round trip later. Those here need not wait for
+  /// it.
+  void AskPeersToEnd() {
+    if (asked) return;  // an ending is under way, and may allow for a checkpoint
+    pb::Stop stop;
+    stop.set_signal(SIGTERM);
+    StopWorkers(stop);
   }
 
   // ---- the workers
@@ -202,16 +218,23 @@ struct Agent::Impl {
       pb::AgentToWorker reply;
       *reply.mutable_assignment() = workers.AssignmentOf(*worker);
       server.Send(said.worker, std::move(reply));
+      if (asked) {  // when it had no link yet
+        pb::AgentToWorker stop;
+        *stop.mutable_stop() = *asked;
+        server.Send(said.worker, std::move(stop));
+      }
     } else if (message.has_batch()) {
       worker->health = message.batch().health();
       worker->health.set_rank(said.worker.rank);
       worker->health_at = Clock::now();
-      bool checkpoint = false;  // who goes on from it must find the steps before it recorded
+      // Not to wait: the first step, and one with a checkpoint: who goes on from it must find the steps before it.
+      bool at_once = !worker->stepped && message.batch().steps_size() > 0;
+      worker->stepped = worker->stepped || at_once;
       for (auto& step : *message.mutable_batch()->mutable_steps()) {
-        checkpoint = checkpoint || step.has_checkpoint_stall_ms();
+        at_once = at_once || step.has_checkpoint_stall_ms();
         worker->steps.push_back(std::move(step));
       }
-      if (checkpoint) next_batch = Clock::now();
+      if (at_once) next_batch = Clock::now();
     } else if (message.has_event()) {
       pb::AgentMessage up = Envelope();
       *up.mutable_event() = message.event();
@@ -237,6 +260,7 @@ struct Agent::Impl {
     if (!worker) return;
     worker->end = child.end;
     worker->ended_at = Clock::now();
+    if (child.end.signal != 0 || child.end.code != 0) AskPeersToEnd();
   }
 
   /// An ended worker is reported once everything that it said has been passed on.

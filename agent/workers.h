@@ -23,6 +23,7 @@ struct Worker {
   std::chrono::steady_clock::time_point ended_at;
   bool linked = false, output_open = false;
   bool reported = false;  ///< its end
+  bool stepped = false;   ///< a step record came from it
   int agent_signal = 0;   ///< the last signal sent to it
   deepshard::v1::WorkerHealth health;
   std::chrono::steady_clock::time_point health_at;

@@ -165,6 +165,11 @@ JobMonitor::Actions JobMonitor::WorkerHeard(int rank_index, int64_t step, const 
   if (step > rank.step || state != rank.state) progress_at_ = now;
   rank.step = std::max(rank.step, step);
   rank.state = state;
+  if (step > 0 && step_in_attempt_ == 0 && attempt_ > 1 && phase_ == Phase::running) {
+    Record(actions, "going_on", HostOf(rank_index), rank_index,
+           "attempt " + std::to_string(attempt_) + " did its first step, " + std::to_string(step) + ", " +
+               Seconds(Between(failed_at_, now)) + " after the failure was found");
+  }
   step_in_attempt_ = std::max(step_in_attempt_, step);
   furthest_step_ = std::max(furthest_step_, step);
   return actions;
@@ -176,6 +181,10 @@ JobMonitor::Actions JobMonitor::WorkerEnded(const WorkerEnd& end, MonitorTime no
   if (rank.ended || phase_ == Phase::ended) return actions;
   rank.ended = true;
   progress_at_ = now;
+  // Programs that end soon after a signal that they got through us end because of it.
+  if (passed_signal_ != 0 && troubles_.empty() && !signal_is_cause_) {
+    passed_is_cause_ = passed_is_cause_ || Between(passed_at_, now) <= settings_.grace_seconds;
+  }
   const std::string& host = HostOf(end.rank);
   if (end.completed) ++completed_;
   if (end.stopped && (!stopped_ || stopped_->stop_signal == 0)) stopped_ = end;
@@ -214,6 +223,16 @@ JobMonitor::Actions JobMonitor::Signalled(int signal, MonitorTime now) {
     kill_at_.reset();
     return actions;
   }
+  // What SIGUSR1 and SIGUSR2 mean, a program knows: to save its state and go on, as batch systems ask in good time.
+  if (settings_.programs && phase_ == Phase::running && (signal == SIGUSR1 || signal == SIGUSR2)) {
+    passed_signal_ = signal;
+    passed_at_ = now;
+    Record(actions, "signal", "", -1, name + " received and passed on");
+    MonitorAction pass{MonitorAction::Kind::pass_signal};
+    pass.signal = signal;
+    actions.push_back(pass);
+    return actions;
+  }
   signal_ = signal;
   signal_is_cause_ = true;
   Record(actions, "signal", "", -1, name + " received");
@@ -222,7 +241,7 @@ JobMonitor::Actions JobMonitor::Signalled(int signal, MonitorTime now) {
   } else if (phase_ == Phase::running) {
     phase_ = Phase::stopping;
     MonitorAction stop{MonitorAction::Kind::stop_workers};
-    stop.signal = SIGTERM;
+    stop.signal = settings_.programs ? signal : SIGTERM;
     stop.checkpoint = settings_.checkpoint_on_signal;
     actions.push_back(stop);
     kill_at_ = After(now, settings_.grace_seconds);
@@ -305,6 +324,7 @@ void JobMonitor::BeginFailing(Actions& actions, MonitorTime now) {
     kill_at_ = std::min(*kill_at_, After(now, settings_.failure_grace_seconds));
   if (phase_ != Phase::running) return;  // an ending is under way, or nothing runs yet
   phase_ = Phase::failing;
+  failed_at_ = now;
   if (AllEnded()) return;
   MonitorAction stop{MonitorAction::Kind::stop_workers};
   stop.signal = SIGTERM;
@@ -356,10 +376,11 @@ void JobMonitor::Decide(Actions& actions, MonitorTime now) {
   bool nothing_runs = phase_ == Phase::starting;
   if (nothing_runs ? signal_ == 0 && troubles_.empty() : !AllEnded() || AwaitsAgentsEnd(now)) return;
   bool completed = completed_ == static_cast<int>(ranks_.size());  // before they noticed that they should stop
-  if (signal_is_cause_ && !completed) {
-    std::string status = signal_ == SIGUSR1 || signal_ == SIGUSR2 ? "preempted" : "interrupted";
-    Cause cause{"signal", "", -1, signal_, 0, "ds-launch received " + SignalName(signal_)};
-    return Finish(actions, {status, 128 + signal_, cause, {}});
+  if ((signal_is_cause_ || passed_is_cause_) && !completed) {
+    int signal = passed_is_cause_ ? passed_signal_ : signal_;
+    std::string status = signal == SIGUSR1 || signal == SIGUSR2 ? "preempted" : "interrupted";
+    Cause cause{"signal", "", -1, signal, 0, "ds-launch received " + SignalName(signal)};
+    return Finish(actions, {status, 128 + signal, cause, {}});
   }
   if (troubles_.empty()) {
     if (!stopped_) return Finish(actions, {"completed", 0, std::nullopt, {}});

@@ -51,6 +51,7 @@ struct MonitorSettings {
   double lease_seconds = 30, suspect_seconds = 20;
   double progress_seconds = 600;  ///< 0: never
   bool checkpoint_on_signal = true;
+  bool programs = false;        ///< workers are programs that we know nothing of: they get each signal as it came
   bool sees_agents_end = true;  ///< AgentEnded is called for each agent's process, with its signal
 };
 
@@ -63,6 +64,7 @@ struct MonitorAction {
   enum class Kind {
     start_workers,  ///< `attempt` (of which every action tells)
     stop_workers,   ///< ask all: `signal`, and whether to take a `checkpoint`
+    pass_signal,    ///< `signal` to all programs, which may go on after it
     kill_workers,   ///< SIGKILL to all
     drop_agent,     ///< end the agent of `node`: it is given up and must not come back
     record,         ///< an event for events.jsonl and the screen: `event`, `host`, `rank`, `text`
@@ -153,10 +155,14 @@ class JobMonitor {
   int64_t furthest_step_ = 0;    ///< of all attempts
   int64_t step_in_attempt_ = 0;  ///< the furthest; 0: none was done
   MonitorTime progress_at_;
-  std::vector<Trouble> troubles_;     ///< of this attempt
-  std::vector<WorkerEnd> victims_;    ///< of this attempt
-  int signal_ = 0;                    ///< the first that the user sent
-  bool signal_is_cause_ = false;      ///< it came before any failure
+  MonitorTime failed_at_;           ///< the newest attempt that failed
+  std::vector<Trouble> troubles_;   ///< of this attempt
+  std::vector<WorkerEnd> victims_;  ///< of this attempt
+  int signal_ = 0;                  ///< the first that the user sent
+  bool signal_is_cause_ = false;    ///< it came before any failure
+  int passed_signal_ = 0;           ///< the newest that programs got and might go on after; 0: none
+  MonitorTime passed_at_;
+  bool passed_is_cause_ = false;      ///< they did not
   int completed_ = 0;                 ///< workers of this attempt that did all their steps
   std::optional<WorkerEnd> stopped_;  ///< one that ended early because it was asked to; the one that got the signal
   std::optional<MonitorTime> kill_at_, give_up_at_;

@@ -46,6 +46,7 @@ MonitorSettings SettingsOf(const Job& job, bool sees_agents_end) {
   settings.progress_seconds = job.foreign() ? 0 : launch.progress_seconds;
   settings.checkpoint_on_signal = job.spec.checkpoint.on_signal;
   settings.sees_agents_end = sees_agents_end;
+  settings.programs = job.foreign();
   return settings;
 }
 
@@ -312,6 +313,10 @@ class Run {
         case MonitorAction::Kind::stop_workers:
           message.mutable_stop()->set_signal(action.signal);
           message.mutable_stop()->set_checkpoint(action.checkpoint);
+          agents_.SendAll(message);
+          break;
+        case MonitorAction::Kind::pass_signal:
+          message.mutable_pass()->set_signal(action.signal);
           agents_.SendAll(message);
           break;
         case MonitorAction::Kind::kill_workers:

@@ -32,12 +32,13 @@ void LinkReporter::OnState(const std::string& state) {
 void LinkReporter::OnStep(const StepRecord& record) {
   std::lock_guard lock(mutex_);
   progress_at_ = std::chrono::steady_clock::now();
+  const bool first = std::exchange(stepped_, true) == false;
   status_.step = record.step;
   status_.tokens_per_second = record.tokens_per_second;
   status_.comm_exposed_ms = record.comm_exposed_ms;
   if (link_.assignment().rank != 0) return;
   steps_.push_back(record);
-  if (!record.checkpoint_stall_ms) return;
+  if (!first && !record.checkpoint_stall_ms) return;
   send_now_ = true;
   wake_.notify_all();
 }

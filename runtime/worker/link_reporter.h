@@ -1,5 +1,5 @@
-// Passes what the training loop reports to the agent: every step record of rank 0, in order; health once a second, and
-// when a checkpoint was taken: who goes on from it finds the steps before it recorded.
+// Passes what the training loop reports to the agent: every step record of rank 0, in order; health once a second,
+// after the first step, and when a checkpoint was taken: who goes on from it finds the steps before it recorded.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class LinkReporter final : public Reporter {
   const std::atomic<bool>& stop_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool end_ = false, send_now_ = false;
+  bool end_ = false, send_now_ = false, stepped_ = false;
   WorkerStatus status_;
   std::chrono::steady_clock::time_point progress_at_ = std::chrono::steady_clock::now();
   std::vector<StepRecord> steps_;

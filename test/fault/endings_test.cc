@@ -2,6 +2,9 @@
 // are the documented ones (docs/operations.md) with room for a busy machine.
 #include <signal.h>
 
+#include <chrono>
+#include <thread>
+
 #include "test/catch.h"
 #include "test/fault/launched_job.h"
 
@@ -70,6 +73,21 @@ TEST_CASE("kill -9 of a worker: 137, the worker named") {
   CHECK(CauseOf(summary, "signal") == "9");
   CHECK(CauseOf(summary, "rank") == "3");
   CHECK(CauseOf(summary, "host") == "127.0.0.2");
+}
+
+TEST_CASE("SIGTERM to a worker while workers link up: its peers do not wait for it") {
+  for (int delay_ms : {0, 20, 60, 150}) {
+    LaunchedJob job(TwoAgents());
+    const pid_t worker = job.Worker(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+    ::kill(worker, SIGTERM);
+    const auto begin = std::chrono::steady_clock::now();
+    REQUIRE(job.Wait(20) == 143);  // it died of it, or passed on that it was told to stop
+    INFO(delay_ms << " ms after its start\n" << job.output());
+    CHECK(!job.HasEvent("kill"));
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));
+    CHECK(job.NothingLeft());
+  }
 }
 
 TEST_CASE("kill -9 of an agent: 4, host and signal named, its workers and their children gone") {

@@ -7,12 +7,16 @@
 //                     stop       SIGSTOPs itself                deaf       ignores SIGTERM, never ends
 //                     victim     CommunicatorAborted            child      leaves a child in a session of its own
 //                     flood      writes 4 MiB of lines and one of 1 MiB
+//
+// `test-fault-worker --signal-clock` is a program that waits for a signal and says which came, and when.
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -129,7 +133,23 @@ TrainResult Pretend(const WorkerAssignment& me, Reporter& reporter, Store& store
   return result;
 }
 
+int SignalClock() {
+  sigset_t signals;
+  ::sigfillset(&signals);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  std::printf("ready %d\n", ::getpid());
+  std::fflush(stdout);
+  const int signal = ::sigwaitinfo(&signals, nullptr);
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  std::printf("signal %d at %.6f\n", signal, static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9);
+  return 1;
+}
+
 }  // namespace
 }  // namespace ds
 
-int main(int argc, char** argv) { return ds::WorkerMain(argc, argv, ds::Pretend); }
+int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--signal-clock") == 0) return ds::SignalClock();
+  return ds::WorkerMain(argc, argv, ds::Pretend);
+}

@@ -291,6 +291,53 @@ TEST_CASE("A signal: asked with a checkpoint, grace, then killed; the exit code 
   CHECK(job.monitor.outcome().exit_code == 143);
 }
 
+TEST_CASE("Programs get the signal that came") {
+  MonitorSettings settings;
+  settings.programs = true;
+  settings.grace_seconds = 10;
+  settings.restarts = 1;
+  Harness job(settings);
+  auto sent = [&](Kind kind, int signal) {
+    return std::count_if(job.actions.begin(), job.actions.end(),
+                         [&](auto& a) { return a.kind == kind && a.signal == signal; });
+  };
+  SECTION("SIGINT as SIGINT, with the grace") {
+    job.Take(job.monitor.Signalled(SIGINT, job.At()));
+    CHECK(sent(Kind::stop_workers, SIGINT) == 1);
+    job.Pass(11);
+    CHECK(job.Count(Kind::kill_workers) == 1);
+  }
+  SECTION("SIGUSR1 is passed on: who ends by it was preempted") {
+    job.Take(job.monitor.Signalled(SIGUSR1, job.At()));
+    CHECK(sent(Kind::pass_signal, SIGUSR1) == 1);
+    CHECK(job.Count(Kind::stop_workers) == 0);
+    job.Pass(2);
+    for (int rank = 0; rank < 4; ++rank) job.End(rank, 0);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().status == "preempted");
+    CHECK(job.monitor.outcome().exit_code == 128 + SIGUSR1);
+  }
+  SECTION("who goes on after SIGUSR1 is neither killed nor preempted") {
+    for (int signal : {SIGUSR1, SIGUSR1, SIGUSR2}) job.Take(job.monitor.Signalled(signal, job.At()));
+    CHECK(sent(Kind::pass_signal, SIGUSR1) == 2);
+    job.Pass(60);
+    CHECK(job.Count(Kind::kill_workers) == 0);
+    for (int rank = 0; rank < 4; ++rank) job.End(rank, 0);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().status == "completed");
+    CHECK(job.monitor.outcome().exit_code == 0);
+  }
+  SECTION("SIGTERM after SIGUSR1 is the first that ends the job, with the grace") {
+    job.Take(job.monitor.Signalled(SIGUSR1, job.At()));
+    job.Take(job.monitor.Signalled(SIGTERM, job.At()));
+    CHECK(sent(Kind::stop_workers, SIGTERM) == 1);
+    CHECK(job.Count(Kind::kill_workers) == 0);
+    for (int rank = 0; rank < 4; ++rank) job.End(rank, 0, SIGTERM, SIGTERM);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == 143);
+  }
+}
+
 TEST_CASE("A signal that comes when all steps are done changes nothing") {
   Harness job;
   job.Take(job.monitor.Signalled(SIGINT, job.At()));
@@ -376,6 +423,16 @@ TEST_CASE("Restarts: within the budget, while steps are done, never for the user
     REQUIRE(job.finished());
     CHECK(job.monitor.outcome().exit_code == 4);
     CHECK(job.Count(Kind::start_workers) == 1);
+  }
+  SECTION("how long it took from the failure to the next step is told") {
+    job.Step(5);
+    fail(1);
+    job.now += 2.5;
+    job.Step(6);
+    job.Step(7);
+    REQUIRE(job.CountEvents("going_on") == 1);
+    auto told = std::find_if(job.actions.begin(), job.actions.end(), [](auto& a) { return a.event == "going_on"; });
+    CHECK(told->text.find("2.5 s after the failure") != std::string::npos);
   }
   SECTION("the end after a restart is judged by its own attempt") {
     job.Step(5);
