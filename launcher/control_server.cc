@@ -1,15 +1,18 @@
 #include "launcher/control_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "launcher/rendezvous.h"
 #include "proto/channel.h"
 #include "proto/deepshard.grpc.pb.h"
+#include "proto/front_door.h"
 #include "proto/hand_over.h"
 #include "proto/names.h"
 #include "proto/stream.h"
@@ -90,6 +93,7 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
   std::map<std::string, uint32_t> outcast;  ///< names of agents that were given up
   bool shutting_down = false;
   HandOver started;  ///< from the constructor to the methods of the service
+  std::unique_ptr<FrontDoor> door;
   std::unique_ptr<grpc::Server> server;
 
   void Tell(ControlEvent event) {
@@ -270,16 +274,23 @@ ControlServer::ControlServer(const Options& options, const JobAuthority& authori
   for (uint32_t node = 0; node < options.nodes; ++node) impl_->names[NodeName(options.job_id, node)] = node;
   Credentials own = authority.Issue(LauncherName(options.job_id));
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options.bind_address + ":0",
-                           MutualTls({authority.certificate(), own.certificate, own.private_key}), &port);
+  FrontDoorLimits limits = options.limits;
+  limits.silence_seconds = options.lease_seconds;
+  limits.handshakes = std::max<size_t>(limits.handshakes, 2 * static_cast<size_t>(options.nodes));
+  try {
+    impl_->door = std::make_unique<FrontDoor>(options.bind_address, 0, LauncherName(options.job_id), limits);
+  } catch (const std::runtime_error& error) {
+    throw RuntimeError(std::string("agents have no way in: ") + error.what());
+  }
+  impl_->door->Attach(builder, MutualTls({authority.certificate(), own.certificate, own.private_key}));
   SetServerOptions(builder, options.lease_seconds);
   builder.RegisterService(impl_.get());
   impl_->started.Give();
   impl_->server = builder.BuildAndStart();
-  if (!impl_->server || port == 0) throw RuntimeError("cannot listen for agents on " + options.bind_address);
+  if (!impl_->server) throw RuntimeError("cannot listen for agents on " + options.bind_address);
+  impl_->door->Open();
   const std::string& host = options.reach_address.empty() ? options.bind_address : options.reach_address;
-  impl_->address = host + ":" + std::to_string(port);
+  impl_->address = host + ":" + std::to_string(impl_->door->port());
 }
 
 ControlServer::~ControlServer() {
@@ -288,6 +299,7 @@ ControlServer::~ControlServer() {
     impl_->shutting_down = true;
   }
   impl_->store.BeginAttempt(-1);
+  impl_->door->Close();
   impl_->server->Shutdown(Deadline(0.2));
 }
 

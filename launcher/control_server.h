@@ -10,6 +10,7 @@
 #include <string>
 
 #include "launcher/credentials.h"
+#include "proto/front_door_limits.h"
 
 namespace deepshard::v1 {
 class AgentMessage;
@@ -43,6 +44,7 @@ class ControlServer {
     uint32_t nodes = 0;
     double lease_seconds = 30;
     std::function<void(ControlEvent)> on_event;  ///< any thread; must return at once
+    FrontDoorLimits limits{};                    ///< of strangers
   };
   /// Listens. Throws RuntimeError naming the address.
   ControlServer(const Options& options, const JobAuthority& authority);

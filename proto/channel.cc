@@ -9,6 +9,8 @@ namespace ds {
 namespace {
 
 constexpr int kPingEveryMs = 10'000;
+constexpr int kMaxStreams = 4096;  // of a connection: each worker of a node may wait for a few keys of the store
+constexpr int kMaxMetadataBytes = 8 << 10;
 
 grpc::ChannelArguments Arguments(double silence_seconds) {
   grpc::ChannelArguments arguments;
@@ -62,6 +64,8 @@ void SetServerOptions(grpc::ServerBuilder& builder, double silence_seconds) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingEveryMs / 4);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port is ours alone
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
 }
 
 }  // namespace ds

@@ -83,9 +83,7 @@ struct RawSession {
 /// A launcher that numbers its messages as a test likes.
 struct WrongLauncher final : pb::Control::Service {
   std::vector<pb::LauncherMessage> messages;
-  grpc::Status Join(grpc::ServerContext*, const pb::JoinRequest*, pb::JoinReply*) override {
-    return grpc::Status::OK;
-  }
+  grpc::Status Join(grpc::ServerContext*, const pb::JoinRequest*, pb::JoinReply*) override { return grpc::Status::OK; }
   grpc::Status Session(grpc::ServerContext*,
                        grpc::ServerReaderWriter<pb::LauncherMessage, pb::AgentMessage>* wire) override {
     for (const pb::LauncherMessage& message : messages) wire->Write(message);

@@ -26,8 +26,10 @@ inline constexpr double kPatience = 60;  ///< seconds for what is to happen: lon
 struct Server {
   JobAuthority authority;
   Queue<ControlEvent> events;
-  ControlServer server{{kJob, "127.0.0.1", "", 2, 30, [this](ControlEvent e) { events.Push(std::move(e)); }},
-                       authority};
+  ControlServer server;
+  explicit Server(FrontDoorLimits limits = {})
+      : server({kJob, "127.0.0.1", "", 2, 30, [this](ControlEvent e) { events.Push(std::move(e)); }, limits},
+               authority) {}
 
   pb::Bootstrap BootstrapOf(uint32_t node) const { return BootstrapBy(authority, authority, node); }
 
