@@ -14,6 +14,7 @@
 #include "agent/local_server.h"
 #include "agent/node_facts.h"
 #include "agent/output_reader.h"
+#include "agent/port_claim.h"
 #include "agent/workers.h"
 #include "proto/deepshard.pb.h"
 #include "runtime/base/clock.h"
@@ -91,6 +92,7 @@ struct Agent::Impl {
   SignalWatcher signals{{SIGTERM, SIGINT, SIGHUP}, [this](int s) { queue.Push(Signalled{s}); }};
   pb::Bootstrap bootstrap;
   pb::NodeFacts facts;
+  PortClaim master_port;
   LauncherLink link;
   LocalServer server;
   OutputReader output;
@@ -106,6 +108,7 @@ struct Agent::Impl {
     BecomeSubreaper();
     RaiseOpenFileLimit();
     CollectNodeFacts(bootstrap.token_path(), bootstrap.token(), facts);
+    facts.set_free_port(master_port.port());
     facts.set_address(AddressTowards(bootstrap.launcher_address()));
     link.Join(facts);
     launcher_heard = Clock::now();
@@ -178,6 +181,7 @@ struct Agent::Impl {
       setting.gpus += (setting.gpus.empty() ? "" : ",") + std::to_string(facts.gpus(place.gpu()).index());
     }
     asked.reset();
+    master_port.LetListen();
     workers.Start(std::move(setting));
     for (auto& [rank, worker] : workers.all()) {
       if (worker.end) AskPeersToEnd();  // it could not be started

@@ -19,7 +19,6 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/cpu_name.h"
 #include "runtime/base/file.h"
-#include "runtime/base/socket.h"
 
 namespace ds {
 namespace {
@@ -139,7 +138,6 @@ void CollectNodeFacts(const std::string& token_path, const std::string& token, p
   if (!token_path.empty()) paths.insert(fs::path(token_path).parent_path().string());
   for (const std::string& path : paths) AddDisk(path, facts);
   facts.set_token_seen(TokenSeen(token_path, token));
-  facts.set_free_port(FreeTcpPort());
   facts.set_pid(static_cast<uint32_t>(::getpid()));
   facts.set_clock_unix_ns(UnixNanoseconds());
 }

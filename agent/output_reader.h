@@ -11,7 +11,7 @@
 namespace ds {
 
 /// A line longer than this is handed on in pieces of this size.
-constexpr size_t kMaxLineBytes = 64 << 10;
+constexpr size_t kMaxLineBytes = 1 << 20;
 
 class OutputReader {
  public:

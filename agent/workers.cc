@@ -88,37 +88,6 @@ std::vector<std::string> Workers::Argv(const Worker& worker) const {
           std::to_string(setting_.attempt)};
 }
 
-std::vector<std::string> Workers::Environment(const Worker& worker) const {
-  const pb::Start& start = setting_.start;
-  std::vector<std::string> environment = InheritedEnvironment();
-  SetVariable(environment, "DS_RUN_ID", start.run_id());
-  if (!setting_.gpus.empty()) SetVariable(environment, "CUDA_VISIBLE_DEVICES", setting_.gpus);
-  if (foreign()) {
-    const std::string local_size = std::to_string(start.ranks_size());
-    SetVariable(environment, "RANK", std::to_string(worker.place.rank()));
-    SetVariable(environment, "WORLD_SIZE", std::to_string(start.world_size()));
-    SetVariable(environment, "LOCAL_RANK", std::to_string(worker.place.local_rank()));
-    SetVariable(environment, "LOCAL_WORLD_SIZE", local_size);
-    SetVariable(environment, "LOCAL_SIZE", local_size);  // DeepSpeed's name for it
-    SetVariable(environment, "MASTER_ADDR", start.master_address());
-    SetVariable(environment, "MASTER_PORT", std::to_string(start.master_port()));
-    if (!std::getenv("OMP_NUM_THREADS")) {
-      SetVariable(environment, "OMP_NUM_THREADS", std::to_string(start.threads()));
-    }
-  } else if (!std::getenv("OMP_WAIT_POLICY")) {
-    // A kernel's threads that spin between parallel regions would take their cores from the threads that communicate.
-    // A rank alone has none of these, and waking a sleeping thread costs more than many of its kernels take: its
-    // threads spin, but for a millisecond at most (the library's default is many), so that other programs on the same
-    // cores cost it a share of them and not a multiple.
-    if (start.world_size() > 1)
-      SetVariable(environment, "OMP_WAIT_POLICY", "passive");
-    else if (!std::getenv("GOMP_SPINCOUNT"))
-      SetVariable(environment, "GOMP_SPINCOUNT", "20000");
-  }
-  for (const auto& variable : start.environment()) SetVariable(environment, variable.name(), variable.value());
-  return environment;
-}
-
 pb::Assignment Workers::AssignmentOf(const Worker& worker) const {
   const pb::Start& start = setting_.start;
   pb::Assignment assignment;

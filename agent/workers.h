@@ -70,7 +70,7 @@ class Workers {
  private:
   void StartOne(Worker& worker);
   std::vector<std::string> Argv(const Worker& worker) const;
-  std::vector<std::string> Environment(const Worker& worker) const;
+  std::vector<std::string> Environment(const Worker& worker) const;  // worker_environment.cc
 
   ProcessWatcher& watcher_;
   OutputReader& output_;

@@ -43,13 +43,6 @@ std::string CommandText(const std::vector<std::string>& argv) {
   return Join(quoted, " ");
 }
 
-/// Names alone: values may be secrets.
-std::string EnvironmentNames(const Job& job) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : job.environment) names.push_back(name);
-  return names.empty() ? "none beside ds-launch's own" : Join(names, ", ");
-}
-
 std::string AgentTable(const Job& job) {
   if (job.options.plan_for) return "";
   const BootstrapChoice choice = ChooseBootstrap(job.bootstrap(), job.hosts);
@@ -112,9 +105,9 @@ std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t avail
 std::string DescribeJob(const Job& job) {
   std::string text = "Job " + job.spec.name + ": " + std::to_string(job.world()) + " ranks on " +
                      std::to_string(job.hosts.size()) + (job.hosts.size() == 1 ? " node\n\n" : " nodes\n\n");
-  if (job.foreign()) text += "Program\n  " + CommandText(job.options.program) + "\n\n";
+  if (job.foreign()) text += "Program\n  " + CommandText(job.program) + "\n\n";
   text += RankTable(job) + "\n" + AgentTable(job);
-  text += "Variables for the workers\n  " + EnvironmentNames(job) + "\n\n";
+  text += DescribeVariables(job.variable_sources, job.foreign()) + "\n";
   if (!job.resume.empty()) text += "Resumes from\n  " + job.resume + "\n\n";
   if (job.foreign()) return text;
   if (!job.spec.notes.empty()) {

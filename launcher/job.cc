@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "launcher/program.h"
 #include "runtime/base/error.h"
 #include "runtime/base/number.h"
 #include "runtime/job/data_paths.h"
@@ -89,7 +90,7 @@ void ApplyKeyOptions(const LaunchOptions& options, JobSpec& spec) {
 /// A program's spec: its name and the keys of job.name and launch.* that --set gives.
 JobSpec SpecOfProgram(const LaunchOptions& options) {
   JobSpec spec;
-  spec.name = fs::path(options.program[0]).filename().string();
+  spec.name = ProgramName(options);
   for (const Override& change : options.overrides) {
     const Key* found = nullptr;
     for (const Key& key : Keys()) {
@@ -118,16 +119,6 @@ void CheckName(const std::string& name) {
     throw UsageError("job.name `" + name +
                      "` cannot name a folder: it must not be empty, begin with `.` or contain `/`");
   }
-}
-
-std::pair<std::string, std::string> ParseExport(const std::string& text) {
-  size_t equals = text.find('=');
-  std::string name = text.substr(0, equals);
-  if (name.empty()) throw UsageError("--export " + text + ": expected NAME or NAME=VALUE");
-  if (equals != std::string::npos) return {name, text.substr(equals + 1)};
-  const char* value = std::getenv(name.c_str());
-  if (!value) throw UsageError("--export " + name + ": there is no such variable in ds-launch's environment");
-  return {name, value};
 }
 
 /// RUN-ID of a checkpoint RUN-ID/checkpoints/step-N; empty when it lies elsewhere.
@@ -222,8 +213,8 @@ Job PrepareJob(const LaunchOptions& options) {
                      std::to_string(job.hosts.size()) +
                      " nodes: going on with fewer nodes is not in this build; leave the key out");
   }
-  job.environment = job.spec.launch.env;
-  for (const std::string& text : options.exports) job.environment.push_back(ParseExport(text));
+  if (job.foreign()) job.program = ProgramArgv(options);
+  job.variable_sources = VariablesForWorkers(job.spec, options);
   if (!options.plan_for) ChooseResume(job);
   if (!job.foreign()) ChooseMachine(job);
   CheckMachine(job);

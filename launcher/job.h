@@ -10,6 +10,7 @@
 #include "launcher/bootstrap/bootstrap.h"
 #include "launcher/launch_options.h"
 #include "launcher/rank_map.h"
+#include "launcher/worker_environment.h"
 #include "runtime/job/hostfile.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/plan/machine_file.h"
@@ -21,13 +22,14 @@ struct Job {
   JobSpec spec;  ///< of a program: name and launch.* alone
   std::vector<HostSlots> hosts;
   std::vector<RankEntry> ranks;
-  std::vector<std::pair<std::string, std::string>> environment;  ///< for the workers: launch.env, then --export
-  std::string resume;                                            ///< a checkpoint's folder, verified; empty: anew
-  std::string parent;                                            ///< RUN-ID that wrote it; empty: none
-  std::vector<std::string> resume_fallbacks;  ///< newer checkpoints that --resume auto passed over, and why
-  std::optional<MachineFile> machine;         ///< of --machine, else of the run that is resumed
-  std::string machine_from;                   ///< where it was read
-  std::string machine_changed;                ///< that it is another than the resumed run's; empty: it is not
+  std::vector<std::string> program;              ///< a program's whole command line; empty: a training job
+  std::vector<VariableSource> variable_sources;  ///< for the workers, in ascending order of precedence
+  std::string resume;                            ///< a checkpoint's folder, verified; empty: anew
+  std::string parent;                            ///< RUN-ID that wrote it; empty: none
+  std::vector<std::string> resume_fallbacks;     ///< newer checkpoints that --resume auto passed over, and why
+  std::optional<MachineFile> machine;            ///< of --machine, else of the run that is resumed
+  std::string machine_from;                      ///< where it was read
+  std::string machine_changed;                   ///< that it is another than the resumed run's; empty: it is not
 
   bool foreign() const { return !options.program.empty(); }
   int world() const { return static_cast<int>(ranks.size()); }

@@ -380,15 +380,26 @@ class Run {
     start.set_resume(resume);
     if (!job_.foreign()) start.set_spec(ToYaml(job_.spec));
     if (job_.machine) start.set_machine(ToYaml(*job_.machine));
-    for (const std::string& argument : job_.options.program) start.add_program(argument);
+    for (const std::string& argument : job_.program) start.add_program(argument);
     start.set_working_directory(fs::current_path().string());
-    for (const auto& [name, value] : job_.environment) {
-      pb::EnvironmentVariable* variable = start.add_environment();
-      variable->set_name(name);
-      variable->set_value(value);
+    for (const VariableSource& source : job_.variable_sources) {
+      for (const auto& [name, value] : source.variables) AddVariable(start, name, value);
     }
-    start.set_master_address(AddressOf(0));
-    start.set_master_port(agents_.facts()[0].free_port());
+    if (job_.foreign()) {
+      AddVariable(start, "TORCHELASTIC_MAX_RESTARTS", std::to_string(job_.spec.launch.restarts));
+      AddVariable(start, "GROUP_RANK", std::to_string(node));
+      AddVariable(start, "CROSS_RANK", std::to_string(node));  // DeepSpeed's name for it
+    }
+    const LaunchOptions& options = job_.options;
+    start.set_master_address(options.master_address.empty() ? AddressOf(0) : options.master_address);
+    start.set_master_port(options.master_port != 0 ? static_cast<uint32_t>(options.master_port)
+                                                   : agents_.facts()[0].free_port());
+  }
+
+  static void AddVariable(pb::Start& start, const std::string& name, const std::string& value) {
+    pb::EnvironmentVariable* variable = start.add_environment();
+    variable->set_name(name);
+    variable->set_value(value);
   }
 
   /// Where data connections of a node bind: its own address where the hostfile gives a loopback one, else 127.0.0.1

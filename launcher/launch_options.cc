@@ -8,6 +8,7 @@
 #include <map>
 
 #include "launcher/arguments.h"
+#include "launcher/foreign_flags.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
 
@@ -21,7 +22,8 @@ constexpr char kDescription[] =
     "  ds-launch JOB.yaml --set training.steps=100        with a key of the job file changed\n"
     "  ds-launch JOB.yaml --dry-run                       shows spec, ranks and plan; starts nothing\n"
     "  ds-launch JOB.yaml --resume auto                   goes on from the newest checkpoint\n"
-    "  ds-launch --num-gpus 4 -- ./program ARGS...        starts a program with RANK, WORLD_SIZE, ... set\n";
+    "  ds-launch --num-gpus 4 -- ./program ARGS...        starts a program with RANK, WORLD_SIZE, ... set\n"
+    "  ds-launch --num-gpus 4 -- train.py ARGS...         a Python script\n";
 
 constexpr char kFooter[] =
     "\nExit codes: 0 completed; 2 the command line, a file or the spec is wrong, or the plan does not fit; 3 a node\n"
@@ -54,12 +56,12 @@ Override ParseOverride(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-int ParseCount(std::string_view text, const std::string& flag) {
+int ParseCount(std::string_view text, const std::string& flag, int most = kMaxHosts) {
   int value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMaxHosts) {
-    throw UsageError(flag + ": expected a number from 1 to " + std::to_string(kMaxHosts) + ", got `" +
-                     std::string(text) + "`");
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > most) {
+    throw UsageError(flag + ": expected a number from 1 to " + std::to_string(most) + ", got `" + std::string(text) +
+                     "`");
   }
   return value;
 }
@@ -73,6 +75,28 @@ std::pair<int, int> ParsePlanFor(const std::string& text) {
     throw UsageError("--plan-for " + text + ": more than " + std::to_string(kMaxRanks) + " ranks");
   }
   return {nodes, slots};
+}
+
+/// What people type who come from DeepSpeed or torchrun.
+void CheckNoScript(const std::vector<std::string>& arguments, bool has_program) {
+  for (const std::string& argument : arguments) {
+    if (!has_program && !argument.starts_with('-') && argument.ends_with(".py")) {
+      throw UsageError(argument + ": a program and its arguments go behind `--`: ds-launch [OPTIONS] -- " + argument +
+                       " ARGS...");
+    }
+  }
+}
+
+/// Options that are about programs alone.
+void CheckProgramOptions(const LaunchOptions& options) {
+  if (options.module && options.no_python) throw UsageError("--module and --no-python exclude each other");
+  if (!options.program.empty()) return;
+  const char* flag = options.module                    ? "--module"
+                     : options.no_python               ? "--no-python"
+                     : !options.master_address.empty() ? "--master-addr"
+                     : options.master_port != 0        ? "--master-port"
+                                                       : nullptr;
+  if (flag) throw UsageError(std::string(flag) + ": it is about programs (-- PROGRAM ARGS...); leave it out");
 }
 
 void CheckTogether(const LaunchOptions& options) {
@@ -95,6 +119,7 @@ void CheckTogether(const LaunchOptions& options) {
   if (!options.program.empty() && options.resume != "never") {
     throw UsageError("--resume " + options.resume + ": a program's checkpoints are its own; pass it its own option");
   }
+  CheckProgramOptions(options);
   if (options.output.empty()) throw UsageError("--output: expected a folder, got nothing");
   if (options.resume.empty()) throw UsageError("--resume: expected auto, never or a path, got nothing");
 }
@@ -109,18 +134,22 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   if (has_program) options.program.assign(separator + 1, arguments.end());
   arguments.erase(separator, arguments.end());
   if (has_program && options.program.empty()) throw UsageError("no program after `--`");
+  if (has_program && options.program[0].empty()) throw UsageError("the program after `--` has an empty name");
+  RefuseForeignFlags(arguments);
+  CheckNoScript(arguments, has_program);
 
   CLI::App app(kDescription, "ds-launch");
   app.footer(kFooter);
   std::vector<std::string> overrides;
-  std::string num_nodes, num_gpus, plan_for;
-  bool version = false;
+  std::string num_nodes, num_gpus, plan_for, master_port;
+  bool version = false, no_local_rank = false;
   app.add_option("JOB.yaml", options.job_file, "The job spec (docs/job-spec.md)");
   app.add_option("-H,--hostfile", options.hostfile, "Hosts, one a line: HOST slots=N. Default: this machine");
   app.add_option("-i,--include", options.filter.include, "Only these: NAME[:SLOT[,SLOT...]][@NAME...]");
   app.add_option("-e,--exclude", options.filter.exclude, "All but these, written likewise");
-  app.add_option("--num-nodes", num_nodes, "Only the first N hosts");
-  app.add_option("--num-gpus", num_gpus, "Only the first N slots of each host; without a hostfile, N workers here");
+  app.add_option("--num-nodes,--nnodes", num_nodes, "Only the first N hosts");
+  app.add_option("--num-gpus,--num-accelerators,--nproc-per-node", num_gpus,
+                 "Only the first N slots of each host; without a hostfile, N workers here");
   app.add_option("--bootstrap", options.bootstrap,
                  "How agents are brought up: auto, local, ssh, slurm, mpi or daemon. Default: the spec's");
   std::map<std::string, std::string> key_options;  // by the flag
@@ -139,6 +168,13 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   app.add_option(
       "--machine", options.machine,
       "A machine file (ds-bench writes it): prices the plan, chooses algorithms of matrix products, gives mfu");
+  app.add_flag("-m,--module", options.module, "PROGRAM is a Python module: python3 -u -m PROGRAM");
+  app.add_flag("--no-python", options.no_python, "Execute a PROGRAM ending in .py as it is, without python3 -u");
+  app.add_option("--master-addr", options.master_address, "MASTER_ADDR of programs. Default: the first node's");
+  app.add_option("--master-port", master_port,
+                 "MASTER_PORT of programs. Default: a free one, held by the first node's agent");
+  app.add_flag("--no-local-rank", no_local_rank,
+               "As it always is: programs get LOCAL_RANK, and no argument --local_rank");
   app.add_flag("--version", version, "Print the version");
   if (ParseArguments(app, std::move(arguments))) return {};
   if (version) {
@@ -156,6 +192,7 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   for (const std::string& text : overrides) options.overrides.push_back(ParseOverride(text));
   if (!num_nodes.empty()) options.filter.num_nodes = ParseCount(num_nodes, "--num-nodes");
   if (!num_gpus.empty()) options.filter.num_gpus = ParseCount(num_gpus, "--num-gpus");
+  if (!master_port.empty()) options.master_port = ParseCount(master_port, "--master-port", 65535);
   if (!plan_for.empty()) options.plan_for = ParsePlanFor(plan_for);
   CheckTogether(options);
   return {options};

@@ -19,6 +19,10 @@ struct KeyOption {
 struct LaunchOptions {
   std::string job_file;              ///< empty: a program is launched
   std::vector<std::string> program;  ///< argv, as given after `--`
+  bool module = false;               ///< program[0] is a Python module
+  bool no_python = false;            ///< a .py file is executed as it is
+  std::string master_address;        ///< of a program; empty: the first node's
+  int master_port = 0;               ///< of a program; 0: one that the first node's agent holds
   std::string hostfile;              ///< empty: this machine
   HostFilter filter;
   std::string bootstrap;            ///< empty: the spec's launch.bootstrap

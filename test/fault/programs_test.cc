@@ -152,7 +152,7 @@ TEST_CASE("Floods, long lines, NUL bytes and a missing last newline reach the lo
   LaunchSetting setting;
   setting.arguments = {
       "--num-gpus", "2",  "--",
-      "sh",         "-c", "seq 1 100000; head -c 100000 /dev/zero | tr '\\0' y; echo; printf 'a\\0b\\n'; printf end"};
+      "sh",         "-c", "seq 1 100000; head -c 3000000 /dev/zero | tr '\\0' y; echo; printf 'a\\0b\\n'; printf end"};
   LaunchedJob job(setting);
   REQUIRE(job.Wait(30) == 0);
   for (int rank : {0, 1}) {
@@ -161,9 +161,9 @@ TEST_CASE("Floods, long lines, NUL bytes and a missing last newline reach the lo
     for (int i = 1; i <= 100000; ++i) numbers += std::to_string(i) + "\n";
     CHECK(log.substr(0, numbers.size()) == numbers);
     std::string rest = log.substr(numbers.size());
-    // A line over 64 KiB is written in pieces.
-    CHECK(rest == std::string(65536, 'y') + "\n" + std::string(100000 - 65536, 'y') + "\n" + std::string("a\0b\n", 4) +
-                      "end\n");
+    // A line over 1 MiB is written in pieces.
+    const std::string piece = std::string(1 << 20, 'y') + "\n";
+    CHECK((rest == piece + piece + std::string(3000000 - (2 << 20), 'y') + "\n" + std::string("a\0b\n", 4) + "end\n"));
   }
 }
 
