@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <utility>
 #include <variant>
 
+#include "agent/input_watch.h"
 #include "agent/launcher_link.h"
 #include "agent/local_server.h"
 #include "agent/node_facts.h"
@@ -60,7 +62,9 @@ struct ChildEnded {
 struct Signalled {
   int signal;
 };
-using Happening = std::variant<LauncherSaid, LauncherGone, WorkerSaid, LinkClosed, OutputEnded, ChildEnded, Signalled>;
+struct InputEnded {};
+using Happening =
+    std::variant<LauncherSaid, LauncherGone, WorkerSaid, LinkClosed, OutputEnded, ChildEnded, Signalled, InputEnded>;
 
 void RaiseOpenFileLimit() {
   rlimit limit{};
@@ -72,8 +76,9 @@ void RaiseOpenFileLimit() {
 }  // namespace
 
 struct Agent::Impl {
-  explicit Impl(const pb::Bootstrap& b)
+  Impl(const pb::Bootstrap& b, int input)
       : bootstrap(b),
+        input_fd(input),
         link(b, {[this](pb::LauncherMessage&& m) { queue.Push(LauncherSaid{std::move(m)}); },
                  [this] { queue.Push(LauncherGone{}); }}),
         server(link, b.job_id(),
@@ -89,8 +94,10 @@ struct Agent::Impl {
         workers(watcher, output) {}
 
   Queue<Happening> queue;
-  SignalWatcher signals{{SIGTERM, SIGINT, SIGHUP}, [this](int s) { queue.Push(Signalled{s}); }};
+  std::atomic<LauncherLink*> joining{nullptr};  ///< what keeps the main thread from the queue
+  SignalWatcher signals{{SIGTERM, SIGINT, SIGHUP}, [this](int s) { Interrupt(Signalled{s}); }};
   pb::Bootstrap bootstrap;
+  int input_fd;
   pb::NodeFacts facts;
   PortClaim master_port;
   LauncherLink link;
@@ -104,13 +111,23 @@ struct Agent::Impl {
   std::optional<pb::Stop> asked;  ///< what this attempt's workers were asked; those that link up later are asked then
   std::optional<int> exit_code;
 
+  /// Told while the agent joins, too.
+  void Interrupt(Happening happening) {
+    queue.Push(std::move(happening));
+    if (LauncherLink* link_that_joins = joining) link_that_joins->Abort();
+  }
+
   int Run() {
+    std::optional<InputWatch> input;
+    joining = &link;
+    if (input_fd >= 0) input.emplace(input_fd, [this] { Interrupt(InputEnded{}); });
     BecomeSubreaper();
     RaiseOpenFileLimit();
     CollectNodeFacts(bootstrap.token_path(), bootstrap.token(), facts);
     facts.set_free_port(master_port.port());
-    facts.set_address(AddressTowards(bootstrap.launcher_address()));
+    facts.set_address(AddressTowards(link.Connect()));
     link.Join(facts);
+    joining = nullptr;
     launcher_heard = Clock::now();
     while (!exit_code) {
       if (std::optional<Happening> happening = queue.PopUntil(NextDue())) {
@@ -158,6 +175,10 @@ struct Agent::Impl {
   }
 
   void On(LauncherGone&) { End(1, "the connection to the launcher is lost: ending this node's workers"); }
+
+  void On(InputEnded&) {
+    End(1, "standard input ended, so what started this agent is gone: ending this node's workers");
+  }
 
   void On(Signalled& signalled) {
     End(128 + signalled.signal, SignalName(signalled.signal) + " received: ending this node's workers");
@@ -327,7 +348,7 @@ struct Agent::Impl {
   }
 };
 
-Agent::Agent(const pb::Bootstrap& bootstrap) : impl_(std::make_unique<Impl>(bootstrap)) {}
+Agent::Agent(const pb::Bootstrap& bootstrap, int input_fd) : impl_(std::make_unique<Impl>(bootstrap, input_fd)) {}
 Agent::~Agent() = default;
 int Agent::Run() { return impl_->Run(); }
 

@@ -12,7 +12,8 @@ namespace ds {
 
 class Agent {
  public:
-  explicit Agent(const deepshard::v1::Bootstrap& bootstrap);
+  /// `input_fd`: a stream with whose end the agent ends too; -1: none.
+  explicit Agent(const deepshard::v1::Bootstrap& bootstrap, int input_fd = -1);
   ~Agent();
 
   /// From joining to the end. Call on the main thread, which forks the workers and outlives them. Returns the exit

@@ -1,11 +1,13 @@
 #include "agent/launcher_link.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <set>
 #include <utility>
 
+#include "agent/dial.h"
 #include "proto/channel.h"
 #include "proto/deepshard.grpc.pb.h"
 #include "proto/hand_over.h"
@@ -30,6 +32,10 @@ class Calls {
     if (closed_) return false;
     contexts_.insert(context);
     return true;
+  }
+  void Cancel() {
+    std::lock_guard lock(mutex_);
+    for (grpc::ClientContext* context : contexts_) context->TryCancel();
   }
   void Remove(grpc::ClientContext* context) {
     std::lock_guard lock(mutex_);
@@ -89,6 +95,9 @@ class StoreCall final : public grpc::ClientUnaryReactor {
 struct LauncherLink::Impl {
   pb::Bootstrap bootstrap;
   Callbacks callbacks;
+  TlsIdentity identity;
+  std::atomic<bool> aborted{false};
+  std::string address;
   std::unique_ptr<pb::Control::Stub> stub;
   std::mutex sending;     ///< of `sent`: messages leave in the order of their numbers
   uint64_t sent = 0;      ///< sequence of the last message
@@ -119,13 +128,26 @@ LauncherLink::LauncherLink(const pb::Bootstrap& bootstrap, Callbacks callbacks) 
   impl_->bootstrap = bootstrap;
   impl_->callbacks = std::move(callbacks);
   TlsIdentity identity{bootstrap.ca_certificate(), bootstrap.certificate(), bootstrap.private_key()};
-  impl_->stub = pb::Control::NewStub(SecureChannel(bootstrap.launcher_address(), LauncherName(bootstrap.job_id()),
-                                                   identity, bootstrap.lease_seconds()));
+  impl_->identity = identity;
 }
 
 LauncherLink::~LauncherLink() { Close(std::chrono::milliseconds(0)); }
 
+std::string LauncherLink::Connect() {
+  const pb::Bootstrap& own = impl_->bootstrap;
+  Dialled dialled = DialFirst(own.launcher_address(), LauncherName(own.job_id()), impl_->identity, own.lease_seconds(),
+                              impl_->aborted);
+  impl_->stub = pb::Control::NewStub(dialled.channel);
+  return impl_->address = dialled.address;
+}
+
+void LauncherLink::Abort() {
+  impl_->aborted = true;
+  impl_->calls.Cancel();
+}
+
 void LauncherLink::Join(const pb::NodeFacts& facts) {
+  if (!impl_->stub) Connect();
   const pb::Bootstrap& own = impl_->bootstrap;
   pb::JoinRequest request;
   request.set_job_id(own.job_id());
@@ -138,10 +160,12 @@ void LauncherLink::Join(const pb::NodeFacts& facts) {
   grpc::ClientContext context;
   context.set_deadline(Deadline(kCallSeconds));
   context.set_wait_for_ready(true);
+  if (!impl_->calls.Add(&context) || impl_->aborted) context.TryCancel();
   grpc::Status status = impl_->stub->Join(&context, request, &reply);
+  impl_->calls.Remove(&context);
   if (!status.ok()) {
     throw Error(ExitCode::preflight,
-                "the launcher at " + own.launcher_address() + " did not let this agent in: " + status.error_message());
+                "the launcher at " + impl_->address + " did not let this agent in: " + status.error_message());
   }
   auto session_context = std::make_unique<grpc::ClientContext>();
   impl_->context = session_context.get();

@@ -26,7 +26,14 @@ class LauncherLink {
   LauncherLink(const deepshard::v1::Bootstrap& bootstrap, Callbacks callbacks);
   ~LauncherLink();
 
-  /// Connects, reports the facts and opens the session. Throws Error(ExitCode::preflight) with the launcher's reason.
+  /// Connects to the first of the launcher's addresses that answers, and returns it. Throws Error(ExitCode::preflight).
+  std::string Connect();
+
+  /// Any thread: ends Connect and Join at once.
+  void Abort();
+
+  /// Connects if Connect has not, reports the facts and opens the session. Throws Error(ExitCode::preflight) with the
+  /// launcher's reason.
   void Join(const deepshard::v1::NodeFacts& facts);
 
   /// Any thread; never blocks. Job, node, epoch and sequence are filled in.

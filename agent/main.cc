@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "agent/agent.h"
+#include "proto/attach.h"
 #include "proto/channel.h"
 #include "proto/deepshard.pb.h"
 #include "proto/version.h"
@@ -23,7 +24,10 @@ namespace {
 constexpr char kHelp[] =
     "ds-agent is started for you, one on each node, by ds-launch and ds-report. It reads who it is and the job's\n"
     "credentials from standard input, connects to the launcher, starts one worker a slot and ends when the job does.\n"
-    "Options: --help, --version, and --node-from NAME, where all agents are handed the same bytes: the environment "
+    "Options: --help, --version; --attached, where other programs may write to the same streams (ssh): it says that it "
+    "is\n"
+    "there, reads one message with its length, and ends when standard input does; and --node-from NAME, where all "
+    "agents are handed the same bytes: the environment "
     "variable\n"
     "NAME then tells which of them this one is (0, 1, ...).\n";
 
@@ -74,12 +78,37 @@ void EndBySignal(int signal) {
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
+/// Bootstrap message over streams that others may use too (proto/attach.h); empty: who started this agent is gone.
+std::string Attach() {
+  const std::string ready = ds::ReadyLine({ds::kProtocolVersion, ds::BuildVersion()});
+  for (size_t done = 0; done < ready.size();) {
+    const ssize_t n = ::write(STDOUT_FILENO, ready.data() + done, ready.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw ds::SystemError("cannot write to standard output", errno);
+    done += static_cast<size_t>(n);
+  }
+  return ds::ReadFrame(STDIN_FILENO).value_or("");
+}
+
+deepshard::v1::Bootstrap ReadAttached() {
+  const std::string bytes = Attach();
+  deepshard::v1::Bootstrap bootstrap;
+  if (bytes.empty())
+    throw ds::RuntimeError("standard input ended before a bootstrap message: whoever started it is gone");
+  if (!bootstrap.ParseFromString(bytes) || bootstrap.job_id().empty())
+    throw ds::UsageError("standard input holds no bootstrap message: ds-agent is started by ds-launch");
+  return bootstrap;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::string node_from;
+  bool attached = false;
   if (argc == 3 && std::strcmp(argv[1], "--node-from") == 0 && *argv[2]) {
     node_from = argv[2];
+  } else if (argc == 2 && std::strcmp(argv[1], "--attached") == 0) {
+    attached = true;
   } else if (argc > 1) {
     bool help = std::strcmp(argv[1], "--help") == 0, version = std::strcmp(argv[1], "--version") == 0;
     if (help) std::fputs(kHelp, stdout);
@@ -91,7 +120,7 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a closed log must not end a node
   try {
     if (ds::IsTerminal(STDIN_FILENO)) throw ds::UsageError(kHelp);
-    int code = ds::Agent(ReadBootstrap(node_from)).Run();
+    int code = attached ? ds::Agent(ReadAttached(), STDIN_FILENO).Run() : ds::Agent(ReadBootstrap(node_from)).Run();
     if (code > 128) EndBySignal(code - 128);
     return code;
   } catch (const ds::Error& error) {

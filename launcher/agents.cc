@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <set>
 
 #include "launcher/network.h"
 #include "proto/names.h"
@@ -14,6 +15,10 @@ namespace ds {
 namespace {
 
 namespace pb = ::deepshard::v1;
+
+/// After the first node that does not join: until others are no longer waited for, and how much of them is told.
+constexpr auto kMoreTroubles = std::chrono::seconds(1);
+constexpr size_t kLongestMessage = 8 << 10;
 
 Cause Preflight(const std::string& host, const std::string& message) {
   return {"preflight", host, -1, 0, static_cast<int>(ExitCode::preflight), message};
@@ -87,16 +92,32 @@ std::optional<Cause> Agents::AwaitJoined() {
   std::vector<bool> joined(options_.hosts.size(), false);
   auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                       std::chrono::duration<double>(options_.settings.join_seconds));
-  while (std::count(joined.begin(), joined.end(), false) > 0) {
+  std::optional<Cause> first;
+  std::set<std::string> failed;
+  while (static_cast<size_t>(std::count(joined.begin(), joined.end(), false)) > failed.size()) {
     std::optional<LaunchEvent> event = queue_.PopUntil(until);
+    if (!event && first) return first;
     if (!event) {
       auto node = static_cast<uint32_t>(std::find(joined.begin(), joined.end(), false) - joined.begin());
+      const std::string waiting = bootstrap_->Waiting(node);
       return Preflight(host(node), "the agent on " + host(node) + " did not join within " +
-                                       DurationText(options_.settings.join_seconds));
+                                       DurationText(options_.settings.join_seconds) + " (launch.join_seconds)" +
+                                       (waiting.empty() ? "" : ": " + waiting));
     }
-    if (std::optional<Cause> trouble = OnJoining(*event, joined)) return trouble;
+    std::optional<Cause> trouble = OnJoining(*event, joined);
+    if (!trouble) continue;
+    if (trouble->kind == "signal") return trouble;
+    const std::string where = trouble->host;
+    // What else is wrong is wanted in the same run: hosts fail within a moment of each other.
+    if (!first) {
+      until = std::min(until, std::chrono::steady_clock::now() + kMoreTroubles);
+      first = std::move(trouble);
+    } else if (!failed.contains(trouble->host) && first->message.size() < kLongestMessage) {
+      first->message += "\n  and: " + trouble->message;
+    }
+    failed.insert(where);
   }
-  return std::nullopt;
+  return first;
 }
 
 std::optional<Cause> Agents::OnJoining(LaunchEvent& event, std::vector<bool>& joined) {
@@ -104,6 +125,9 @@ std::optional<Cause> Agents::OnJoining(LaunchEvent& event, std::vector<bool>& jo
     return Cause{"signal", "", -1, arrived->signal, 0, "ds-launch received " + SignalName(arrived->signal)};
   }
   if (auto* ended = std::get_if<AgentEnded>(&event)) {
+    if (!ended->was_up)
+      return Preflight(host(ended->node),
+                       "the agent on " + host(ended->node) + " could not be started: " + ended->text);
     return Preflight(host(ended->node), "the agent on " + host(ended->node) + " ended before every node had joined: " +
                                             EndText(ended->end) + (ended->text.empty() ? "" : ": " + ended->text));
   }

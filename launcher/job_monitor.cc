@@ -110,7 +110,8 @@ JobMonitor::Actions JobMonitor::AgentClosed(int node_index, MonitorTime now) {
   return actions;
 }
 
-JobMonitor::Actions JobMonitor::AgentEnded(int node_index, int code, int signal, MonitorTime now) {
+JobMonitor::Actions JobMonitor::AgentEnded(int node_index, int code, int signal, MonitorTime now,
+                                           const std::string& text) {
   Actions actions;
   Node& node = nodes_[static_cast<size_t>(node_index)];
   if (phase_ == Phase::ended) return actions;
@@ -118,7 +119,8 @@ JobMonitor::Actions JobMonitor::AgentEnded(int node_index, int code, int signal,
   end.code = code;
   end.signal = signal;
   node.process_end = end;
-  std::string how = "the agent on " + node.host + " was lost: " + EndText({code, signal});
+  std::string how =
+      "the agent on " + node.host + " was lost: " + EndText({code, signal}) + (text.empty() ? "" : ": " + text);
   if (node.lost) {  // its connection closed first; now the reason is known, unless the end was our doing
     for (Trouble& trouble : troubles_) {
       if (node.dropped || trouble.cause.kind != "node_lost" || trouble.cause.host != node.host) continue;

@@ -93,8 +93,9 @@ class JobMonitor {
   using Actions = std::vector<MonitorAction>;
   Actions Begin(MonitorTime now);  ///< every agent has joined
   Actions AgentHeard(int node, MonitorTime now);
-  Actions AgentClosed(int node, MonitorTime now);                       ///< its session ended
-  Actions AgentEnded(int node, int code, int signal, MonitorTime now);  ///< its process ended
+  Actions AgentClosed(int node, MonitorTime now);  ///< its session ended
+  /// Its process ended; `text`: what else is known of why.
+  Actions AgentEnded(int node, int code, int signal, MonitorTime now, const std::string& text = "");
   Actions WorkerHeard(int rank, int64_t step, const std::string& state, double silent_seconds, MonitorTime now);
   Actions WorkerEnded(const WorkerEnd& end, MonitorTime now);
   Actions Signalled(int signal, MonitorTime now);

@@ -229,7 +229,7 @@ class Run {
   void On(SignalArrived& arrived, Clock::time_point now) { Perform(monitor_.Signalled(arrived.signal, now)); }
 
   void On(AgentEnded& ended, Clock::time_point now) {
-    Perform(monitor_.AgentEnded(static_cast<int>(ended.node), ended.end.code, ended.end.signal, now));
+    Perform(monitor_.AgentEnded(static_cast<int>(ended.node), ended.end.code, ended.end.signal, now, ended.text));
   }
 
   void On(ControlEvent& event, Clock::time_point now) {

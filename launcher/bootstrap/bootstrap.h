@@ -27,6 +27,7 @@ struct AgentEnded {
   uint32_t node = 0;
   ProcessEnd end;
   std::string text{};  ///< what the bootstrap knows of why (ssh's own message, say); empty: nothing
+  bool was_up = true;  ///< false: no agent ever ran; `text` tells why, whole and with what to do
 };
 
 /// A command that a bootstrap runs: for --dry-run.
@@ -54,6 +55,9 @@ class Bootstrap {
   /// environment. Call once, on the main thread. Throws BringUpError where one cannot be started here; what goes wrong
   /// later is told as its end.
   virtual void BringUp(const std::vector<AgentPlace>& agents) = 0;
+
+  /// Why the agent of `node` has not joined yet, as far as this bootstrap sees; empty: it does not.
+  virtual std::string Waiting(uint32_t /*node*/) const { return ""; }
 
   /// Whether the end of an agent's process is told, with its signal.
   virtual bool SeesAgentsEnd() const = 0;
@@ -86,6 +90,7 @@ struct BootstrapSettings {
 };
 
 std::unique_ptr<Bootstrap> MakeLocalBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
+std::unique_ptr<Bootstrap> MakeSshBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
 
 /// `kind`: local, ssh, slurm, mpi or daemon, as ChooseBootstrap gives it. Throws UsageError where this build has no
 /// such bootstrap.

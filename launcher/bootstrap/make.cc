@@ -11,7 +11,8 @@ std::string BootstrapSettings::AgentProgram() const {
 std::unique_ptr<Bootstrap> MakeBootstrap(const std::string& kind, const BootstrapSettings& settings,
                                          OnAgentEnd on_end) {
   if (kind == "local") return MakeLocalBootstrap(settings, std::move(on_end));
-  if (kind == "ssh" || kind == "slurm" || kind == "mpi" || kind == "daemon") {
+  if (kind == "ssh") return MakeSshBootstrap(settings, std::move(on_end));
+  if (kind == "slurm" || kind == "mpi" || kind == "daemon") {
     throw UsageError("bootstrap `" + kind +
                      "` is not in this build, which brings agents up on this machine only: use "
                      "--bootstrap local (hosts: localhost, 127.0.0.N, this machine's names)");

@@ -29,8 +29,8 @@ std::vector<NetworkInterface> NetworkInterfaces();
 /// ADDRESS/BITS.
 std::string InterfaceTextTrouble(const std::string& wanted);
 
-/// Whether `wanted` (a name, an address or a network) means this interface: its name; an address in its network, so that
-/// the address of one node finds the interface of every node on that network; a network that has its address.
+/// Whether `wanted` (a name, an address or a network) means this interface: its name; an address in its network, so
+/// that the address of one node finds the interface of every node on that network; a network that has its address.
 bool InterfaceMatches(const std::string& wanted, const NetworkInterface& interface);
 
 /// The other way round of NetworkInterface::Network: address and prefix. A prefix that is absent is the whole address.

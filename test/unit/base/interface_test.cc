@@ -57,7 +57,7 @@ TEST_CASE("This machine has a loopback interface, found by each of its addresses
   CHECK(loopback->prefix == 8);
   CHECK(ds::InterfaceNameOf("127.0.0.1") == loopback->name);
   CHECK(ds::InterfaceNameOf("127.4.5.6") == loopback->name);
-  CHECK(ds::InterfaceNameOf("192.0.2.7") == "");
+  CHECK(ds::InterfaceNameOf("198.51.100.7") == "");
 }
 
 TEST_CASE("Link-local addresses are told apart") {

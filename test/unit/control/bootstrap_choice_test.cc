@@ -14,8 +14,8 @@ using ds::HostSlots;
 
 namespace {
 
-BootstrapChoice Choose(const std::vector<std::string>& hosts, const std::map<std::string, std::string>& environment = {},
-                       const std::string& asked = "auto") {
+BootstrapChoice Choose(const std::vector<std::string>& hosts,
+                       const std::map<std::string, std::string>& environment = {}, const std::string& asked = "auto") {
   std::vector<HostSlots> list;
   for (const std::string& host : hosts) list.push_back({host, "", {0}});
   return ChooseBootstrap(asked, list, [&](const char* name) {
@@ -37,11 +37,11 @@ TEST_CASE("auto: this machine by whatever name is local, others are ssh, an allo
   CHECK(Choose({"127.0.0.1", "127.0.0.2", "::1"}).kind == "local");
   CHECK(Choose({OwnName()}).kind == "local");
   CHECK(Choose({OwnName()}).reason == "the only host is this machine");
-  // 192.0.2.0/24 is for documentation: nobody's.
-  const BootstrapChoice ssh = Choose({"127.0.0.1", "192.0.2.7"});
+  // 198.51.100.0/24 is for documentation: nobody's.
+  const BootstrapChoice ssh = Choose({"127.0.0.1", "198.51.100.7"});
   CHECK(ssh.kind == "ssh");
-  CHECK(ssh.reason == "192.0.2.7 is not this machine");
-  const BootstrapChoice slurm = Choose({"192.0.2.7"}, {{"SLURM_JOB_ID", "42"}});
+  CHECK(ssh.reason == "198.51.100.7 is not this machine");
+  const BootstrapChoice slurm = Choose({"198.51.100.7"}, {{"SLURM_JOB_ID", "42"}});
   CHECK(slurm.kind == "slurm");
   CHECK(slurm.Text() == "slurm (inside SLURM's allocation 42)");
   CHECK(Choose({"127.0.0.1", "127.0.0.2"}, {{"SLURM_JOB_ID", "42"}}).kind == "local");
@@ -49,13 +49,13 @@ TEST_CASE("auto: this machine by whatever name is local, others are ssh, an allo
 
 TEST_CASE("A bootstrap that was asked for is taken as it is") {
   CHECK(Choose({"127.0.0.1"}, {{"SLURM_JOB_ID", "42"}}, "ssh").kind == "ssh");
-  CHECK(Choose({"192.0.2.7"}, {}, "local").kind == "local");
-  CHECK(Choose({"192.0.2.7"}, {}, "mpi").reason == "as asked");
+  CHECK(Choose({"198.51.100.7"}, {}, "local").kind == "local");
+  CHECK(Choose({"198.51.100.7"}, {}, "mpi").reason == "as asked");
 }
 
 TEST_CASE("An unknown name is not this machine, nor an address of nobody's") {
   CHECK_FALSE(ds::IsThisMachine("no-such-host.invalid"));
-  CHECK_FALSE(ds::IsThisMachine("192.0.2.7"));
+  CHECK_FALSE(ds::IsThisMachine("198.51.100.7"));
   CHECK_FALSE(ds::IsThisMachine("2001:db8::7"));
   CHECK(ds::IsThisMachine("::1"));
 }
