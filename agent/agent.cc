@@ -17,6 +17,7 @@
 #include "agent/node_facts.h"
 #include "agent/output_reader.h"
 #include "agent/port_claim.h"
+#include "agent/stack_questions.h"
 #include "agent/workers.h"
 #include "proto/deepshard.pb.h"
 #include "runtime/base/clock.h"
@@ -105,6 +106,11 @@ struct Agent::Impl {
   OutputReader output;
   ProcessWatcher watcher;
   Workers workers;
+  StackQuestions questions{workers, server, [this](pb::Stacks stacks) {
+                             pb::AgentMessage message = Envelope();
+                             *message.mutable_stacks() = std::move(stacks);
+                             link.Send(std::move(message));
+                           }};
 
   Clock::time_point launcher_heard = Clock::now();
   Clock::time_point next_batch = Clock::now();
@@ -142,7 +148,7 @@ struct Agent::Impl {
   }
 
   Clock::time_point NextDue() {
-    Clock::time_point due = next_batch;
+    Clock::time_point due = std::min(next_batch, questions.NextDue());
     for (auto& [rank, worker] : workers.all()) {
       if (worker.end && !worker.reported) due = std::min(due, worker.ended_at + kSettle);
     }
@@ -154,6 +160,7 @@ struct Agent::Impl {
       SendBatch(now);
       next_batch = now + kBatchEvery;
     }
+    questions.OnTime(now);
     for (auto& [rank, worker] : workers.all()) ReportEnd(worker, now);
     if (now - launcher_heard > std::chrono::duration<double>(bootstrap.lease_seconds())) {
       End(1, "the launcher has been silent for launch.lease_seconds: ending this node's workers");
@@ -171,7 +178,11 @@ struct Agent::Impl {
     if (message.attempt() != workers.attempt()) return;  // meant for workers of the past
     if (message.has_stop()) StopWorkers(message.stop());
     if (message.has_pass()) workers.Signal(message.pass().signal());
-    if (message.has_kill()) workers.Signal(SIGKILL);
+    if (message.has_ask_stacks()) questions.Ask(message.ask_stacks(), Clock::now());
+    if (message.has_kill()) {
+      questions.AnswerAll();
+      workers.Signal(SIGKILL);
+    }
   }
 
   void On(LauncherGone&) { End(1, "the connection to the launcher is lost: ending this node's workers"); }
@@ -203,6 +214,7 @@ struct Agent::Impl {
     }
     asked.reset();
     master_port.LetListen();
+    questions.Forget();
     workers.Start(std::move(setting));
     for (auto& [rank, worker] : workers.all()) {
       if (worker.end) AskPeersToEnd();  // it could not be started
@@ -265,6 +277,8 @@ struct Agent::Impl {
       *up.mutable_event() = message.event();
       up.mutable_event()->set_rank(static_cast<int32_t>(said.worker.rank));
       link.Send(std::move(up));
+    } else if (message.has_stacks()) {
+      questions.Answered(*worker, std::move(*message.mutable_stacks()));
     } else if (message.has_failure()) {
       worker->failure = message.failure();
     } else if (message.has_result()) {
@@ -329,6 +343,7 @@ struct Agent::Impl {
       // Age since the worker last spoke: a stopped one shows.
       double age = std::chrono::duration<double>(now - worker.health_at).count();
       health->set_since_progress_seconds(health->since_progress_seconds() + age);
+      health->set_silent_seconds(age);
       for (auto& step : worker.steps) *batch->add_steps() = std::move(step);
       worker.steps.clear();
     }

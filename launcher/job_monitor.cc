@@ -35,7 +35,7 @@ std::string Who(int rank, const std::string& host) { return "rank " + std::to_st
 }  // namespace
 
 JobMonitor::JobMonitor(MonitorSettings settings, std::vector<std::string> hosts, std::vector<MonitorRank> ranks)
-    : settings_(settings), restarts_left_(settings.restarts) {
+    : settings_(settings), restarts_left_(settings.restarts), progress_(settings.progress_seconds) {
   for (std::string& host : hosts) {
     Node node;
     node.host = std::move(host);
@@ -78,12 +78,9 @@ void JobMonitor::StartAttempt(Actions& actions, MonitorTime now) {
   stopped_.reset();
   kill_at_.reset();
   give_up_at_.reset();
-  for (Rank& rank : ranks_) {
-    rank.ended = false;
-    rank.step = 0;
-    rank.state.clear();
-    rank.spoke = now;
-  }
+  for (Rank& rank : ranks_) rank.ended = false;
+  progress_.Begin(ranks_.size(), now);
+  stall_told_ = false;
   MonitorAction start{MonitorAction::Kind::start_workers};
   start.attempt = attempt_;
   actions.push_back(start);
@@ -147,7 +144,9 @@ void JobMonitor::LoseNode(Actions& actions, int node_index, const std::string& w
   }
   troubles_.push_back(std::move(trouble));
   for (Rank& rank : ranks_) {
-    if (rank.node == node_index) rank.ended = true;
+    if (rank.node != node_index) continue;
+    rank.ended = true;
+    progress_.Ended(static_cast<int>(&rank - ranks_.data()));
   }
   BeginFailing(actions, now);
 }
@@ -159,14 +158,13 @@ void JobMonitor::Drop(Actions& actions, int node_index) {
   actions.push_back(drop);
 }
 
-JobMonitor::Actions JobMonitor::WorkerHeard(int rank_index, int64_t step, const std::string& state,
-                                            double silent_seconds, MonitorTime now) {
+JobMonitor::Actions JobMonitor::WorkerHeard(const WorkerBeat& beat, MonitorTime now) {
   Actions actions;
-  Rank& rank = ranks_[static_cast<size_t>(rank_index)];
-  rank.spoke = After(now, -silent_seconds);
-  if (step > rank.step || state != rank.state) progress_at_ = now;
-  rank.step = std::max(rank.step, step);
-  rank.state = state;
+  const int64_t step = beat.step;
+  const int rank_index = beat.rank;
+  const WorkerBeat& before = progress_.last(rank_index);
+  if (step > before.step || beat.state != before.state) progress_at_ = now;
+  progress_.Heard(beat, now);
   if (step > 0 && step_in_attempt_ == 0 && attempt_ > 1 && phase_ == Phase::running) {
     Record(actions, "going_on", HostOf(rank_index), rank_index,
            "attempt " + std::to_string(attempt_) + " did its first step, " + std::to_string(step) + ", " +
@@ -182,6 +180,7 @@ JobMonitor::Actions JobMonitor::WorkerEnded(const WorkerEnd& end, MonitorTime no
   Rank& rank = ranks_[static_cast<size_t>(end.rank)];
   if (rank.ended || phase_ == Phase::ended) return actions;
   rank.ended = true;
+  progress_.Ended(end.rank);
   progress_at_ = now;
   // Programs that end soon after a signal that they got through us end because of it.
   if (passed_signal_ != 0 && troubles_.empty() && !signal_is_cause_) {
@@ -266,6 +265,7 @@ JobMonitor::Actions JobMonitor::Tick(MonitorTime now) {
   Actions actions;
   if (phase_ == Phase::starting || phase_ == Phase::ended) return actions;
   CheckLeases(actions, now);
+  if (phase_ == Phase::running) CheckStalls(actions, now);
   if (phase_ == Phase::running) CheckProgress(actions, now);
   Escalate(actions, now);
   Decide(actions, now);
@@ -293,26 +293,44 @@ void JobMonitor::CheckLeases(Actions& actions, MonitorTime now) {
   }
 }
 
+/// An agent that is silent says nothing of its workers, who may well go on.
+bool JobMonitor::Judged(int rank) const {
+  const Node& node = nodes_[static_cast<size_t>(ranks_[static_cast<size_t>(rank)].node)];
+  return !node.suspect && !node.lost;
+}
+
+void JobMonitor::CheckStalls(Actions& actions, MonitorTime now) {
+  std::vector<int> stalled = progress_.Stalled(now, [&](int rank) { return Judged(rank); });
+  if (stalled.empty()) {
+    if (std::exchange(stall_told_, false)) Record(actions, "stall_over", "", -1, "every rank makes progress again");
+    return;
+  }
+  if (std::exchange(stall_told_, true)) return;
+  // Ranks are heard of one by one, up to a second apart: those that are about to be stalled are looked at as well.
+  stalled = progress_.Stalled(
+      now, [&](int rank) { return Judged(rank); }, 0.75);
+  const int laggard =
+      progress_.Laggard([&](int rank) { return std::find(stalled.begin(), stalled.end(), rank) != stalled.end(); });
+  const std::string& state = progress_.last(laggard).state;
+  Record(actions, "stalled", HostOf(laggard), laggard,
+         Who(laggard, HostOf(laggard)) + " has not moved for " + Seconds(progress_.Unmoved(laggard, now)) + ", " +
+             progress_.Describe(laggard) + ": far longer than ever before (limit " + Seconds(progress_.Limit(state)) +
+             "); " + std::to_string(stalled.size()) + " of " + std::to_string(ranks_.size()) +
+             " ranks do not move. What their threads do: stacks/rank-N-attempt-" + std::to_string(attempt_) +
+             ".txt in the run directory");
+  actions.push_back({MonitorAction::Kind::ask_stacks});
+}
+
 void JobMonitor::CheckProgress(Actions& actions, MonitorTime now) {
   if (settings_.progress_seconds <= 0 || Between(progress_at_, now) < settings_.progress_seconds) return;
-  // Ranks go in lockstep: who holds the others up has done the fewest steps, and of those was silent longest.
-  int laggard = -1;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
-    if (rank.ended) continue;
-    if (laggard >= 0) {
-      const Rank& worst = ranks_[static_cast<size_t>(laggard)];
-      if (std::pair(rank.step, rank.spoke) >= std::pair(worst.step, worst.spoke)) continue;
-    }
-    laggard = static_cast<int>(i);
-  }
+  int laggard = progress_.Laggard([&](int rank) { return Judged(rank); });
+  if (laggard < 0) laggard = progress_.Laggard([](int) { return true; });
   if (laggard < 0) return;
-  const Rank& rank = ranks_[static_cast<size_t>(laggard)];
   std::string text = "no step for " + Seconds(Between(progress_at_, now)) +
-                     " (launch.progress_seconds): " + Who(laggard, HostOf(laggard)) + " lags, at step " +
-                     std::to_string(rank.step) + (rank.state.empty() ? "" : ", state " + rank.state) + ", last heard " +
-                     Seconds(Between(rank.spoke, now)) + " ago";
+                     " (launch.progress_seconds): " + Who(laggard, HostOf(laggard)) + " lags, " +
+                     progress_.Describe(laggard);
   Record(actions, "no_progress", HostOf(laggard), laggard, text);
+  actions.push_back({MonitorAction::Kind::ask_stacks});
   troubles_.push_back({Trouble::Weight::own,
                        {"no_progress", HostOf(laggard), laggard, 0, 0, text},
                        static_cast<int>(ExitCode::no_progress),
@@ -340,6 +358,7 @@ void JobMonitor::Escalate(Actions& actions, MonitorTime now) {
     kill_at_.reset();
     if (AllEnded()) return;
     Record(actions, "kill", "", -1, "workers are left after their grace: killing them");
+    actions.push_back({MonitorAction::Kind::ask_stacks});
     actions.push_back({MonitorAction::Kind::kill_workers});
     give_up_at_ = After(now, kGiveUpSeconds);
   }
@@ -348,6 +367,7 @@ void JobMonitor::Escalate(Actions& actions, MonitorTime now) {
     for (size_t i = 0; i < ranks_.size(); ++i) {
       if (ranks_[i].ended) continue;
       ranks_[i].ended = true;
+      progress_.Ended(static_cast<int>(i));
       Record(actions, "stuck", HostOf(static_cast<int>(i)), static_cast<int>(i),
              Who(static_cast<int>(i), HostOf(static_cast<int>(i))) + " did not end after SIGKILL");
     }

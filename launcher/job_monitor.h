@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "launcher/progress_watch.h"
+
 namespace ds {
 
 /// The exit code of a ds-worker whose peer failed (EX_TEMPFAIL).
 constexpr int kVictimExitCode = 75;
-
-using MonitorTime = std::chrono::steady_clock::time_point;
 
 /// Why a job ended other than by completing.
 struct Cause {
@@ -66,6 +66,7 @@ struct MonitorAction {
     stop_workers,   ///< ask all: `signal`, and whether to take a `checkpoint`
     pass_signal,    ///< `signal` to all programs, which may go on after it
     kill_workers,   ///< SIGKILL to all
+    ask_stacks,     ///< ask all what their threads do, for RUN/stacks
     drop_agent,     ///< end the agent of `node`: it is given up and must not come back
     record,         ///< an event for events.jsonl and the screen: `event`, `host`, `rank`, `text`
     finish,         ///< over: JobMonitor::outcome() tells how
@@ -96,7 +97,7 @@ class JobMonitor {
   Actions AgentClosed(int node, MonitorTime now);  ///< its session ended
   /// Its process ended; `text`: what else is known of why.
   Actions AgentEnded(int node, int code, int signal, MonitorTime now, const std::string& text = "");
-  Actions WorkerHeard(int rank, int64_t step, const std::string& state, double silent_seconds, MonitorTime now);
+  Actions WorkerHeard(const WorkerBeat& beat, MonitorTime now);
   Actions WorkerEnded(const WorkerEnd& end, MonitorTime now);
   Actions Signalled(int signal, MonitorTime now);
   Actions Failed(Cause cause, MonitorTime now);  ///< the launcher itself: it cannot write its files, ...
@@ -119,9 +120,6 @@ class JobMonitor {
   struct Rank {
     int node = 0;
     bool ended = false;
-    int64_t step = 0;
-    std::string state;
-    MonitorTime spoke;  ///< last time the worker itself was heard
   };
   /// A candidate for the job's cause, in order of arrival.
   struct Trouble {
@@ -138,6 +136,8 @@ class JobMonitor {
   void Drop(Actions& actions, int node_index);
   void CheckLeases(Actions& actions, MonitorTime now);
   void CheckProgress(Actions& actions, MonitorTime now);
+  void CheckStalls(Actions& actions, MonitorTime now);
+  bool Judged(int rank) const;
   void Escalate(Actions& actions, MonitorTime now);
   void Decide(Actions& actions, MonitorTime now);
   bool MayRestart(Actions& actions, const Trouble& trouble);
@@ -156,6 +156,8 @@ class JobMonitor {
   int64_t furthest_step_ = 0;    ///< of all attempts
   int64_t step_in_attempt_ = 0;  ///< the furthest; 0: none was done
   MonitorTime progress_at_;
+  ProgressWatch progress_;
+  bool stall_told_ = false;         ///< and nothing has moved since
   MonitorTime failed_at_;           ///< the newest attempt that failed
   std::vector<Trouble> troubles_;   ///< of this attempt
   std::vector<WorkerEnd> victims_;  ///< of this attempt

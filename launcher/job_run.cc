@@ -242,6 +242,7 @@ class Run {
     if (message.has_health()) OnHealth(event.node, message.health(), now);
     if (message.has_log()) OnLog(event.node, message.log());
     if (message.has_event()) OnEvent(event.node, message.event());
+    if (message.has_stacks()) OnStacks(event.node, message.stacks());
     if (message.has_exit()) OnExit(event.node, message.exit(), now);
   }
 
@@ -258,8 +259,12 @@ class Run {
     }
     for (const pb::WorkerHealth& health : batch.workers()) {
       if (!Owns(node, health.rank())) continue;
-      Perform(monitor_.WorkerHeard(static_cast<int>(health.rank()), health.step(), health.state(),
-                                   health.since_progress_seconds(), now));
+      WorkerBeat beat{static_cast<int>(health.rank()), health.step(), health.state(), health.action()};
+      if (health.has_action_index()) beat.action_index = health.action_index();
+      beat.waits = health.waits();
+      beat.since_progress_seconds = health.since_progress_seconds();
+      beat.silent_seconds = health.silent_seconds();
+      Perform(monitor_.WorkerHeard(beat, now));
       screen_->Health(health);
     }
   }
@@ -281,6 +286,16 @@ class Run {
     directory_.Event(event.unix_ns(), agents_.host(node), event.rank(), monitor_.attempt(), event.kind(),
                      event.message());
     screen_->Notice(event.kind() + ": " + event.message());
+  }
+
+  /// The newest answer stays.
+  void OnStacks(uint32_t node, const pb::Stacks& stacks) {
+    if (!Owns(node, stacks.rank())) return;
+    const int rank = static_cast<int>(stacks.rank());
+    directory_.Write("stacks/rank-" + std::to_string(rank) + "-attempt-" + std::to_string(monitor_.attempt()) + ".txt",
+                     "rank " + std::to_string(rank) + " on " + agents_.host(node) + ", attempt " +
+                         std::to_string(monitor_.attempt()) + "\naction of the plan: " +
+                         (stacks.action().empty() ? "none" : stacks.action()) + "\n\n" + stacks.text());
   }
 
   void OnExit(uint32_t node, const pb::WorkerExit& exit, Clock::time_point now) {
@@ -321,6 +336,10 @@ class Run {
           break;
         case MonitorAction::Kind::kill_workers:
           message.mutable_kill();
+          agents_.SendAll(message);
+          break;
+        case MonitorAction::Kind::ask_stacks:
+          message.mutable_ask_stacks();
           agents_.SendAll(message);
           break;
         case MonitorAction::Kind::drop_agent:

@@ -29,6 +29,7 @@ RunDirectory::RunDirectory(const fs::path& output, const std::string& name) {
 }
 
 void RunDirectory::Write(const std::string& relative, std::string_view text) {
+  MakeDirectories((path_ / relative).parent_path());
   WriteFileAtomically(path_ / relative, text);
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/elementwise.h"
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
+#include "runtime/base/stacks.h"
 
 namespace ds {
 
@@ -67,6 +68,7 @@ std::optional<BackgroundCheckpoints::Written> BackgroundCheckpoints::TakeWritten
 }
 
 void BackgroundCheckpoints::Loop() {
+  const StackWitness witness("checkpoints in the background");
   SetFailpointScope(control_.rank(), options_.attempt);
   std::unique_lock lock(mutex_);
   for (;;) {

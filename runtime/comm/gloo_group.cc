@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "runtime/base/activity.h"
 #include "runtime/comm/communicator.h"
 
 namespace ds {
@@ -301,6 +302,7 @@ bool GlooGroup::Left(int peer) {
 }
 
 void GlooGroup::Exchange(const Operation& operation, std::span<const Route> routes) {
+  const WaitsForPeers waits;
   const auto deadline = steady_clock::now() + timeout_;
   ThrowIfFailed(operation);
   std::vector<Operation> theirs(routes.size());

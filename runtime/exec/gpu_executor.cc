@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kernels/reduce.h"
+#include "runtime/base/activity.h"
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
 #include "runtime/exec/action_names.h"
@@ -134,6 +135,7 @@ StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
     throw RuntimeError(std::to_string(inputs.micro_batches.size()) + " micro-batches for a plan of " +
                        std::to_string(plan_.options.micro_batches));
   SetFailpointScope(plan_.options.rank, attempt_);
+  const RunningPlan running([this](size_t action) { return names_[action]; });
   Step step{inputs, outcome, Clock::now()};
   size_t index = 0;
   try {
@@ -198,6 +200,7 @@ void GpuExecutor::Enqueue(Step& step, size_t index) {
   BoundAction& bound = actions_[index];
   const Action& action = *bound.action;
   const StreamKind stream = action.stream;
+  const RunningAction running(Index(stream), index);
   const KernelContext kernel = KernelOn(step, stream);
   const std::string failpoint = FailpointsSet() ? FailpointOf(layout_, plan_, step.inputs.context.step, index) : "";
 

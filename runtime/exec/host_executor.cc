@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
+#include "runtime/base/activity.h"
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
 #include "runtime/exec/action_names.h"
@@ -54,6 +55,7 @@ StepOutcome HostExecutor::Run(const StepInputs& inputs) {
     throw RuntimeError(std::to_string(inputs.micro_batches.size()) + " micro-batches for a plan of " +
                        std::to_string(plan_.options.micro_batches));
   events_.Reset();
+  const RunningPlan running([this](size_t index) { return Describe(layout_, plan_, index); });
   Step step{inputs, outcome, Clock::now(), {}};
   for (StreamKind stream : {StreamKind::gather, StreamKind::reduce})
     if (threads_[Index(stream)]) threads_[Index(stream)]->Start([this, &step, stream] { RunStream(step, stream); });
@@ -90,6 +92,7 @@ void HostExecutor::RunStream(Step& step, StreamKind stream) noexcept {
     try {
       const Clock::time_point asked = Clock::now();
       for (int earlier : bound.action->waits) events_.Wait(static_cast<size_t>(earlier));
+      const RunningAction running(Index(stream), index);
       const Clock::time_point begin = Clock::now();
       if (stream == StreamKind::compute && !bound.action->waits.empty())
         timeline.exposed_comm_seconds += Seconds(begin - asked);

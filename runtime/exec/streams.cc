@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/stacks.h"
+
 namespace ds {
 
 void EventTable::Reset() {
@@ -69,6 +71,7 @@ void StreamThread::Join() {
 }
 
 void StreamThread::Loop() {
+  const StackWitness witness("a stream of the plan");
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return busy_ || stopping_; });

@@ -13,12 +13,15 @@
 #include "proto/version.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/stacks.h"
 
 namespace ds {
 namespace {
 
 namespace pb = ::deepshard::v1;
 using Stream = ClientStream<pb::AgentToWorker, pb::WorkerMessage>;
+
+constexpr size_t kMaxStackBytes = 256 << 10;
 
 int64_t ResidentBytes() {
   std::ifstream file("/proc/self/statm");
@@ -95,6 +98,15 @@ struct AgentLink::Impl {
   void Receive(pb::AgentToWorker&& message) {
     if (message.has_assignment() && !has_assignment.exchange(true)) assigned.set_value(message.assignment());
     if (message.has_stop()) callbacks.on_stop(message.stop().checkpoint());
+    if (message.has_ask_stacks()) SendStacks();
+  }
+
+  /// On the reader's thread: the others may be what hangs.
+  void SendStacks() {
+    pb::WorkerMessage answer;
+    answer.mutable_stacks()->set_action(CurrentActivity().action);
+    answer.mutable_stacks()->set_text(AllStacks().substr(0, kMaxStackBytes));
+    Send(std::move(answer));
   }
 
   void Lost() {
@@ -149,6 +161,9 @@ void AgentLink::SendStatus(const WorkerStatus& status, const std::vector<StepRec
   health->set_memory(ResidentBytes());
   health->set_tokens_per_second(status.tokens_per_second);
   health->set_comm_exposed_ms(status.comm_exposed_ms);
+  health->set_action(status.activity.action);
+  SetIf(status.activity.index, [&](uint32_t index) { health->set_action_index(index); });
+  health->set_waits(status.activity.waits);
   for (const StepRecord& record : steps) Fill(record, *message.mutable_batch()->add_steps());
   impl_->Send(std::move(message));
 }
@@ -204,6 +219,7 @@ void AgentLink::Set(const std::string& key, const std::string& value) {
 }
 
 std::string AgentLink::Get(const std::string& key, std::chrono::milliseconds timeout) {
+  const WaitsForPeers waits;
   pb::StoreGetRequest request;
   request.set_attempt(impl_->attempt);
   request.set_key(key);

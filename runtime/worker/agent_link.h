@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/base/activity.h"
 #include "runtime/comm/store.h"
 #include "runtime/train/train.h"
 
@@ -29,6 +30,7 @@ struct WorkerStatus {
   int64_t step = 0;
   double since_progress_seconds = 0;
   double tokens_per_second = 0, comm_exposed_ms = 0;
+  Activity activity;
 };
 
 class AgentLink final : public Store {

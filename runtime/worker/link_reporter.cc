@@ -58,6 +58,7 @@ void LinkReporter::Run() {
 
 void LinkReporter::Send(std::unique_lock<std::mutex>& lock) {
   WorkerStatus status = status_;
+  status.activity = CurrentActivity();
   status.since_progress_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - progress_at_).count();
   std::vector<StepRecord> steps = std::exchange(steps_, {});

@@ -15,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/signal.h"
+#include "runtime/base/stacks.h"
 #include "runtime/worker/link_reporter.h"
 
 namespace ds {
@@ -145,9 +146,10 @@ int WorkerMain(int argc, char** argv, const WorkerJob& job) {
   }
   try {
     PrepareSignals();
-    // No handlers: while oneDNN 2.6's AVX-512 products run, the stack pointer is one more register that points into the
-    // heap, and the kernel would write the frame of a handler there.
+    // No handlers on the threads' own stacks: while oneDNN 2.6's AVX-512 products run, the stack pointer is one more
+    // register that points into the heap, and the kernel would write the frame of a handler there.
     const SignalWatcher watcher({SIGTERM, SIGINT}, OnSignal);
+    const StackWitness witness("the training loop");
     PrepareGrpc();
     Arguments arguments = Parse(argc, argv);
     AgentLink link(arguments.socket, arguments.rank, arguments.attempt, {OnStop, OnLost});

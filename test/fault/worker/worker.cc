@@ -5,6 +5,7 @@
 //   DS_TEST_FAULTS    FAULT[;FAULT]..., FAULT = RANK@STEP=EFFECT or RANK@STEP#ATTEMPT=EFFECT, after that step is done:
 //                     exit:N     fails with exit code N         signal:N   sends itself signal N
 //                     stop       SIGSTOPs itself                deaf       ignores SIGTERM, never ends
+//                     hang       never returns
 //                     victim     CommunicatorAborted            child      leaves a child in a session of its own
 //                     flood      writes 4 MiB of lines and one of 1 MiB
 //
@@ -51,6 +52,12 @@ void SleepForever() {
   for (;;) ::pause();
 }
 
+/// Of a name that a stack shows.
+__attribute__((noinline)) void HangInTheStep() {
+  SleepForever();
+  asm volatile("");
+}
+
 void LeaveChild() {
   if (::fork() != 0) return;
   ::setsid();
@@ -75,6 +82,7 @@ void Do(const std::string& effect) {
   if (kind == "stop") ::raise(SIGSTOP);
   if (kind == "victim") throw CommunicatorAborted("all-gather with rank 0: the peer is gone");
   if (kind == "child") LeaveChild();
+  if (kind == "hang") HangInTheStep();
   if (kind == "flood") Flood();
   if (kind == "deaf") {
     ::signal(SIGTERM, SIG_IGN);

@@ -34,7 +34,7 @@ class Harness {
     }
   }
   void Step(int64_t step) {
-    for (int rank = 0; rank < 4; ++rank) Take(monitor.WorkerHeard(rank, step, "training", 0, At()));
+    for (int rank = 0; rank < 4; ++rank) Take(monitor.WorkerHeard({rank, step, "training"}, At()));
   }
   void End(WorkerEnd end) { Take(monitor.WorkerEnded(end, At())); }
   void End(int rank, int code, int signal = 0, int agent_signal = 0) {
@@ -230,8 +230,10 @@ TEST_CASE("No step for progress_seconds: the rank with the fewest steps, silent 
   job.Step(6);
   job.Pass(50);
   CHECK(job.CountEvents("no_progress") == 0);
-  for (int rank : {0, 1, 3}) job.Take(job.monitor.WorkerHeard(rank, 6, "training", 1, job.At()));
-  job.Take(job.monitor.WorkerHeard(2, 6, "training", 45, job.At()));
+  for (int rank : {0, 1, 3}) job.Take(job.monitor.WorkerHeard({rank, 6, "training"}, job.At()));
+  WorkerBeat stopped{2, 6, "training"};
+  stopped.silent_seconds = stopped.since_progress_seconds = 45;
+  job.Take(job.monitor.WorkerHeard(stopped, job.At()));
   job.Pass(11);
   REQUIRE(job.CountEvents("no_progress") == 1);
   job.Pass(6);
