@@ -40,6 +40,8 @@ constexpr auto kBatchEvery = std::chrono::seconds(1);
 constexpr auto kSettle = milliseconds(500);
 /// Log lines that wait for the network beyond this stop the reading of workers' output.
 constexpr size_t kMaxWaitingBytes = 8 << 20;
+/// Lines that go into one message: less than the longest message (16 MiB) by far.
+constexpr size_t kMaxLogMessage = 4 << 20;
 
 // What the main thread is told by the others.
 struct LauncherSaid {
@@ -87,7 +89,8 @@ struct Agent::Impl {
                   queue.Push(WorkerSaid{k, std::move(m)});
                 },
                 [this](WorkerKey k) { queue.Push(LinkClosed{k}); }}),
-        output([this](WorkerKey k, bool e, std::vector<std::string> lines) { PassLines(k, e, std::move(lines)); },
+        output([this](WorkerKey k, std::vector<OutputLine> lines) { PassLines(k, std::move(lines)); },
+               [this](WorkerKey k, uint64_t count) { TellDropped(k, count); },
                [this](WorkerKey k) { queue.Push(OutputEnded{k}); }),
         watcher([this](pid_t pid, ProcessEnd end) {
           queue.Push(ChildEnded{pid, end});
@@ -350,16 +353,36 @@ struct Agent::Impl {
     link.Send(std::move(message));
   }
 
+  /// On the output reader's thread. Lines of one stream go together: their order between the streams stays.
+  void PassLines(WorkerKey worker, std::vector<OutputLine> lines) {
+    for (size_t begin = 0; begin < lines.size();) {
+      pb::AgentMessage message;
+      message.set_attempt(worker.attempt);
+      pb::LogLines* log = message.mutable_log();
+      log->set_rank(worker.rank);
+      log->set_error_stream(lines[begin].error_stream);
+      size_t bytes = 0, i = begin;
+      for (; i < lines.size() && lines[i].error_stream == lines[begin].error_stream && bytes < kMaxLogMessage; ++i) {
+        bytes += lines[i].text.size();
+        log->add_lines(std::move(lines[i].text));
+      }
+      begin = i;
+      link.Send(std::move(message));
+      link.WaitBelow(kMaxWaitingBytes);
+    }
+  }
+
   /// On the output reader's thread.
-  void PassLines(WorkerKey worker, bool error_stream, std::vector<std::string> lines) {
+  void TellDropped(WorkerKey worker, uint64_t count) {
     pb::AgentMessage message;
     message.set_attempt(worker.attempt);
-    pb::LogLines* log = message.mutable_log();
-    log->set_rank(worker.rank);
-    log->set_error_stream(error_stream);
-    for (std::string& line : lines) log->add_lines(std::move(line));
+    pb::Event* event = message.mutable_event();
+    event->set_unix_ns(UnixNanoseconds());
+    event->set_rank(static_cast<int32_t>(worker.rank));
+    event->set_kind("log_dropped");
+    event->set_message("rank " + std::to_string(worker.rank) + " writes more than launch.log_lines_per_second: " +
+                       std::to_string(count) + " lines dropped so far");
     link.Send(std::move(message));
-    link.WaitBelow(kMaxWaitingBytes);
   }
 };
 

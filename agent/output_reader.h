@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/line_limiter.h"
 #include "agent/local_server.h"
 
 namespace ds {
@@ -15,16 +16,20 @@ constexpr size_t kMaxLineBytes = 1 << 20;
 
 class OutputReader {
  public:
-  /// Lines of one stream, without their newlines; may block, which slows the writer down. On the reader's thread.
-  using OnLines = std::function<void(WorkerKey, bool error_stream, std::vector<std::string>)>;
+  /// Lines of a worker, without their newlines, in the order in which they were read; may block, which slows the writer
+  /// down. On the reader's thread, as are the others.
+  using OnLines = std::function<void(WorkerKey, std::vector<OutputLine>)>;
+  /// Lines of a worker were dropped, `count` so far: when that begins, and when its output has ended.
+  using OnDropped = std::function<void(WorkerKey, uint64_t count)>;
   /// Both streams of a worker ended.
   using OnEnd = std::function<void(WorkerKey)>;
 
-  OutputReader(OnLines on_lines, OnEnd on_end);
+  OutputReader(OnLines on_lines, OnDropped on_dropped, OnEnd on_end);
   ~OutputReader();
 
-  /// Takes ownership of the read ends of the worker's pipes.
-  void Add(WorkerKey worker, int out_fd, int error_fd);
+  /// Takes ownership of the read ends of the worker's pipes. `lines_per_second` of both together pass (LineLimiter); 0:
+  /// all.
+  void Add(WorkerKey worker, int out_fd, int error_fd, double lines_per_second);
 
   /// Stops reading from a worker whose pipes somebody else still holds open; what was read is handed on.
   void Drop(WorkerKey worker);

@@ -62,7 +62,7 @@ void Workers::StartOne(Worker& worker) {
     options.new_group = true;
     options.parent_death_signal = SIGKILL;
     worker.pid = Spawn(options);
-    output_.Add(KeyOf(worker), out.TakeReadEnd(), error.TakeReadEnd());
+    output_.Add(KeyOf(worker), out.TakeReadEnd(), error.TakeReadEnd(), setting_.start.log_lines_per_second());
     worker.output_open = true;
     watcher_.Watch(worker.pid);
   } catch (const Error& error) {

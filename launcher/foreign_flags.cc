@@ -1,5 +1,6 @@
 #include "launcher/foreign_flags.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "runtime/base/error.h"
@@ -50,11 +51,11 @@ constexpr ForeignFlag kFlags[] = {
 
 }  // namespace
 
-void RefuseForeignFlags(const std::vector<std::string>& arguments) {
+void RefuseForeignFlags(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     const std::string flag = argument.substr(0, argument.find('='));
     for (const ForeignFlag& foreign : kFlags) {
-      if (flag == foreign.flag) throw UsageError(flag + ": " + foreign.instead);
+      if (flag == foreign.flag && !app.get_option_no_throw(flag)) throw UsageError(flag + ": " + foreign.instead);
     }
   }
 }

@@ -214,6 +214,8 @@ Job PrepareJob(const LaunchOptions& options) {
                      " nodes: going on with fewer nodes is not in this build; leave the key out");
   }
   if (job.foreign()) job.program = ProgramArgv(options);
+  job.shown = ParseRankSet("--tee", options.tee, job.world());
+  job.logged = ParseRankSet("--log-ranks", options.log_ranks, job.world());
   job.variable_sources = VariablesForWorkers(job.spec, options);
   if (!options.plan_for) ChooseResume(job);
   if (!job.foreign()) ChooseMachine(job);

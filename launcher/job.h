@@ -10,6 +10,7 @@
 #include "launcher/bootstrap/bootstrap.h"
 #include "launcher/launch_options.h"
 #include "launcher/rank_map.h"
+#include "launcher/rank_set.h"
 #include "launcher/worker_environment.h"
 #include "runtime/job/hostfile.h"
 #include "runtime/job/job_spec.h"
@@ -24,6 +25,7 @@ struct Job {
   std::vector<RankEntry> ranks;
   std::vector<std::string> program;              ///< a program's whole command line; empty: a training job
   std::vector<VariableSource> variable_sources;  ///< for the workers, in ascending order of precedence
+  RankSet shown, logged;                         ///< whose lines the screen and the logs get
   std::string resume;                            ///< a checkpoint's folder, verified; empty: anew
   std::string parent;                            ///< RUN-ID that wrote it; empty: none
   std::vector<std::string> resume_fallbacks;     ///< newer checkpoints that --resume auto passed over, and why

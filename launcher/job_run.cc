@@ -32,7 +32,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kBeatEvery = std::chrono::seconds(1);
-constexpr size_t kLastLines = 20;  // of each rank, for the final report
+constexpr size_t kLastLines = 20;          // of each rank, for the final report
+constexpr size_t kLongestLastLine = 2000;  // bytes
 constexpr const char* kTokenFile = ".token";
 
 MonitorSettings SettingsOf(const Job& job, bool sees_agents_end) {
@@ -131,7 +132,8 @@ class Run {
       if (job_.machine) directory_.Write("machine.yaml", ToYaml(*job_.machine));
     }
     WritePlans();
-    directory_.CreateLogs(job_.world());
+    const LaunchConfig& launch = job_.spec.launch;
+    directory_.CreateLogs(job_.world(), job_.logged, {launch.log_rotate, launch.log_keep});
     directory_.Write(kTokenFile, token_);
     Record("bootstrap", "", -1, agents_.bootstrap().Text());
     for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
@@ -277,7 +279,7 @@ class Run {
       std::deque<std::string>& last = last_lines_[rank];
       last.push_back(line);
       if (last.size() > kLastLines) last.pop_front();
-      screen_->Line(rank, log.error_stream(), line);
+      if (job_.shown.Has(rank)) screen_->Line(rank, log.error_stream(), line);
     }
   }
 
@@ -363,6 +365,7 @@ class Run {
 
   void StartWorkers(int64_t attempt) {
     agents_.BeginAttempt(attempt);
+    last_lines_.clear();  // how the attempt before ended is not how this one does
     std::string resume = job_.resume;
     if (attempt > 1 && !job_.foreign()) {
       std::vector<std::string> damaged;
@@ -394,6 +397,7 @@ class Run {
     start.set_node_count(static_cast<uint32_t>(job_.hosts.size()));
     start.set_threads(static_cast<uint32_t>(share.threads));
     start.set_interface_address(AddressOf(node));
+    start.set_log_lines_per_second(job_.spec.launch.log_lines_per_second);
     start.set_run_directory(directory_.path().string());
     start.set_run_id(directory_.run_id());
     start.set_resume(resume);
@@ -475,7 +479,9 @@ class Run {
     LogLevel level = outcome.status == "failed" ? LogLevel::error : LogLevel::info;
     if (outcome.cause && outcome.cause->rank >= 0 && !last_lines_[outcome.cause->rank].empty()) {
       text += "\n  last lines of rank " + std::to_string(outcome.cause->rank) + " on " + outcome.cause->host + ":";
-      for (const std::string& line : last_lines_[outcome.cause->rank]) text += "\n    " + Printable(line);
+      for (const std::string& line : last_lines_[outcome.cause->rank]) {
+        text += "\n    " + Shown(TerminalLine(line, /*color=*/false), kLongestLastLine);
+      }
     }
     for (const WorkerEnd& victim : outcome.victims) {
       text += "\n  rank " + std::to_string(victim.rank) + " ended because of it" +

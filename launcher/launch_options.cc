@@ -135,7 +135,6 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   arguments.erase(separator, arguments.end());
   if (has_program && options.program.empty()) throw UsageError("no program after `--`");
   if (has_program && options.program[0].empty()) throw UsageError("the program after `--` has an empty name");
-  RefuseForeignFlags(arguments);
   CheckNoScript(arguments, has_program);
 
   CLI::App app(kDescription, "ds-launch");
@@ -175,11 +174,19 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
                  "MASTER_PORT of programs. Default: a free one, held by the first node's agent");
   app.add_flag("--no-local-rank", no_local_rank,
                "As it always is: programs get LOCAL_RANK, and no argument --local_rank");
+  app.add_option("--tee", options.tee,
+                 "Ranks whose lines the screen shows: all, none, or as in 0,4-7. Default: all. Logs have them anyway");
+  app.add_option("--log-ranks", options.log_ranks, "Ranks that have a log, logs/rank-N.log, written likewise");
   app.add_flag("--version", version, "Print the version");
+  RefuseForeignFlags(app, arguments);
   if (ParseArguments(app, std::move(arguments))) return {};
   if (version) {
     std::printf("ds-launch %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
     return {};
+  }
+  for (const auto& [flag, text] : {std::pair("--tee", &options.tee), std::pair("--log-ranks", &options.log_ranks)}) {
+    if (app.count(flag) > 0 && text->empty())
+      throw UsageError(std::string(flag) + ": expected all, none, or ranks as in 0,4-7");
   }
   if (app.count("--machine") > 0 && options.machine.empty())
     throw UsageError("--machine: an empty name; write a machine file's path, or leave the option out");

@@ -32,6 +32,7 @@ struct LaunchOptions {
   std::string output = "runs";
   std::string resume = "never";
   bool dry_run = false;
+  std::string tee, log_ranks;                   ///< ranks, as RankSet reads them; empty: all
   std::optional<std::pair<int, int>> plan_for;  ///< nodes, slots a node
   std::string machine;                          ///< a machine file; empty: none, or that of the run that is resumed
 };

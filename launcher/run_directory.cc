@@ -33,8 +33,12 @@ void RunDirectory::Write(const std::string& relative, std::string_view text) {
   WriteFileAtomically(path_ / relative, text);
 }
 
-void RunDirectory::CreateLogs(int ranks) {
-  for (int rank = 0; rank < ranks; ++rank) LineFile(path_ / "logs" / ("rank-" + std::to_string(rank) + ".log"));
+void RunDirectory::CreateLogs(int ranks, const RankSet& kept, LogRotation rotation) {
+  logged_ = kept;
+  rotation_ = rotation;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (logged_.Has(rank)) LineFile(path_ / "logs" / ("rank-" + std::to_string(rank) + ".log"));
+  }
 }
 
 void RunDirectory::Metric(std::string_view json_line) { metrics_->Append(json_line); }
@@ -50,9 +54,11 @@ void RunDirectory::Event(int64_t unix_ns, const std::string& host, int rank, int
 }
 
 void RunDirectory::Log(int rank, std::string_view line) {
-  std::unique_ptr<LineFile>& file = logs_[rank];
-  if (!file) file = std::make_unique<LineFile>(path_ / "logs" / ("rank-" + std::to_string(rank) + ".log"));
-  file->Append(line);
+  if (!logged_.Has(rank)) return;
+  std::unique_ptr<RotatingLog>& log = logs_[rank];
+  const std::string name = "rank-" + std::to_string(rank) + ".log";
+  if (!log) log = std::make_unique<RotatingLog>(path_ / "logs" / name, rotation_);
+  log->Append(line);
 }
 
 }  // namespace ds

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/rank_set.h"
+#include "launcher/rotating_log.h"
 #include "runtime/base/file.h"
 
 namespace ds {
@@ -23,8 +25,8 @@ class RunDirectory {
   /// Whole files, by their path below the run directory; folders are made as needed.
   void Write(const std::string& relative, std::string_view text);
 
-  /// An empty log a rank, so that a silent rank has one too.
-  void CreateLogs(int ranks);
+  /// An empty log a rank of those in `kept`, so that a silent rank has one too. Lines of the others go nowhere.
+  void CreateLogs(int ranks, const RankSet& kept, LogRotation rotation);
 
   void Metric(std::string_view json_line);
   /// `rank` -1 and an empty host: null.
@@ -36,7 +38,9 @@ class RunDirectory {
   std::filesystem::path path_;
   std::string run_id_;
   std::unique_ptr<LineFile> metrics_, events_;
-  std::map<int, std::unique_ptr<LineFile>> logs_;
+  RankSet logged_;
+  LogRotation rotation_;
+  std::map<int, std::unique_ptr<RotatingLog>> logs_;
 };
 
 }  // namespace ds

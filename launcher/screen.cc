@@ -16,6 +16,11 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kRedrawEvery = std::chrono::milliseconds(250);
 constexpr double kSmoothing = 0.1;  // weight of the newest step in the step time that the time left is based on
 
+bool ColorsWanted() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return !no_color || !*no_color;
+}
+
 /// Best effort: a closed terminal must not end a job.
 void Put(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -50,8 +55,14 @@ class LineScreen final : public Screen {
     if (due) Put(STDOUT_FILENO, StepLine(record, job_.steps, left) + "\n");
   }
   void Line(int rank, bool error_stream, std::string_view line) override {
-    std::string prefix = "[" + job_.rank_hosts[static_cast<size_t>(rank)] + " " + std::to_string(rank) + "] ";
-    Put(error_stream ? STDERR_FILENO : STDOUT_FILENO, prefix + std::string(line) + "\n");
+    const int fd = error_stream ? STDERR_FILENO : STDOUT_FILENO;
+    std::string text = "[" + job_.rank_hosts[static_cast<size_t>(rank)] + " " + std::to_string(rank) + "] ";
+    if (IsTerminal(fd)) {  // one without a live view: it may not know colors
+      text += TerminalLine(line, /*color=*/false);
+    } else {
+      text += colors_ ? line : WithoutColors(line);
+    }
+    Put(fd, text + "\n");
   }
   void Notice(std::string_view text) override { Put(STDOUT_FILENO, std::string(text) + "\n"); }
   void Refresh(Clock::time_point) override {}
@@ -60,6 +71,7 @@ class LineScreen final : public Screen {
  private:
   ScreenJob job_;
   TimeLeft left_;
+  bool colors_ = ColorsWanted();
 };
 
 class LiveScreen final : public Screen {
@@ -71,7 +83,7 @@ class LiveScreen final : public Screen {
       state_.ranks[i].set_rank(static_cast<uint32_t>(i));
       state_.ranks[i].set_state("starting");
     }
-    state_.color = !std::getenv("NO_COLOR") || !*std::getenv("NO_COLOR");
+    state_.color = ColorsWanted();
   }
   ~LiveScreen() override { Close(); }
 
@@ -86,12 +98,12 @@ class LiveScreen final : public Screen {
   }
   void Line(int rank, bool, std::string_view line) override {
     pending_ += "[" + state_.job.rank_hosts[static_cast<size_t>(rank)] + " " + std::to_string(rank) + "] " +
-                Printable(line) + "\n";
+                TerminalLine(line, state_.color) + "\n";
     changed_ = true;
     if (pending_.size() > kMaxPending) Draw();
   }
   void Notice(std::string_view text) override {
-    pending_ += Printable(text) + "\n";
+    pending_ += TerminalLine(text, /*color=*/false) + "\n";
     changed_ = true;
   }
   void Refresh(Clock::time_point now) override {

@@ -49,8 +49,11 @@ std::string CountText(double value);
 /// "123 MiB", "4.5 GiB"
 std::string BytesText(int64_t bytes);
 
-/// A line made safe to show: control characters other than tab and escape sequences' harmless colors are dropped.
-std::string Printable(std::string_view line);
+/// A line made safe for a terminal: UTF-8, without control characters other than tab and without escape sequences but,
+/// with `color`, those of colors (SGR), which end with the line. Of a line with carriage returns what they left to see.
+std::string TerminalLine(std::string_view line, bool color);
+/// The line without sequences of colors (SGR); the rest byte for byte.
+std::string WithoutColors(std::string_view line);
 
 /// The rows of the live view, each at most `columns` wide and at most `rows` of them. Pure: what tests look at.
 struct LiveState {

@@ -5,6 +5,7 @@
 
 #include "launcher/screen.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/text.h"
 
 namespace ds {
 namespace {
@@ -81,18 +82,72 @@ std::string StepLine(const pb::StepRecord& record, int64_t steps, double left_se
   return StepCount(record, steps) + "  " + StepValues(record) + TimeLeftText(left_seconds);
 }
 
-std::string Printable(std::string_view line) {
-  std::string text;
-  for (size_t i = 0; i < line.size(); ++i) {
-    unsigned char c = static_cast<unsigned char>(line[i]);
-    if (c == 0x1b && i + 1 < line.size() && line[i + 1] == '[') {  // CSI ... final byte: colors (m) alone may pass
-      size_t end = i + 2;
-      while (end < line.size() && static_cast<unsigned char>(line[end]) < 0x40) ++end;
-      if (end < line.size() && line[end] == 'm') text += line.substr(i, end + 1 - i);
-      i = end;
-    } else if (c == '\t' || (c >= 0x20 && c != 0x7f)) {
-      text += static_cast<char>(c);
+namespace {
+
+/// Where the escape sequence at line[begin] (an ESC) ends, one past its last byte. ECMA-48: CSI to its final byte; OSC,
+/// DCS, SOS, PM, APC to BEL or ST; otherwise intermediates and a final byte.
+size_t EscapeEnd(std::string_view line, size_t begin) {
+  if (begin + 1 >= line.size()) return line.size();
+  const char kind = line[begin + 1];
+  size_t at = begin + 2;
+  if (kind == '[') {
+    while (at < line.size() && static_cast<unsigned char>(line[at]) < 0x40) ++at;
+    return std::min(at + 1, line.size());
+  }
+  if (std::string_view("]PX^_").find(kind) != std::string_view::npos) {
+    for (; at < line.size(); ++at) {
+      if (line[at] == '\a') return at + 1;
+      if (line[at] == '\x1b') return std::min(at + 2, line.size());
     }
+    return line.size();
+  }
+  at = begin + 1;
+  while (at < line.size() && static_cast<unsigned char>(line[at]) < 0x30) ++at;
+  return std::min(at + 1, line.size());
+}
+
+bool IsColor(std::string_view escape) { return escape.starts_with("\x1b[") && escape.ends_with('m'); }
+
+/// What a terminal would show last of a line that goes back to its start, as progress bars do.
+std::string_view LastDrawn(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  const size_t back = line.rfind('\r');
+  return back == std::string_view::npos ? line : line.substr(back + 1);
+}
+
+}  // namespace
+
+std::string TerminalLine(std::string_view line, bool color) {
+  const std::string repaired = RepairUtf8(LastDrawn(line));
+  line = repaired;
+  std::string text;
+  bool colored = false;
+  for (size_t i = 0; i < line.size();) {
+    const unsigned char c = static_cast<unsigned char>(line[i]);
+    if (c == 0x1b) {
+      const size_t end = EscapeEnd(line, i);
+      const std::string_view escape = line.substr(i, end - i);
+      if (color && IsColor(escape)) {
+        text += escape;
+        colored = escape != "\x1b[0m" && escape != "\x1b[m";
+      }
+      i = end;
+    } else if (c == 0xc2 && i + 1 < line.size() && static_cast<unsigned char>(line[i + 1]) < 0xa0) {
+      i += 2;  // C1 controls: some terminals read them as escape sequences
+    } else {
+      if (c == '\t' || (c >= 0x20 && c != 0x7f)) text += static_cast<char>(c);
+      ++i;
+    }
+  }
+  return colored ? text + "\x1b[0m" : text;
+}
+
+std::string WithoutColors(std::string_view line) {
+  std::string text;
+  for (size_t i = 0; i < line.size();) {
+    const size_t end = line[i] == '\x1b' ? EscapeEnd(line, i) : i + 1;
+    if (!IsColor(line.substr(i, end - i))) text += line.substr(i, end - i);
+    i = end;
   }
   return text;
 }

@@ -167,8 +167,8 @@ struct FrontDoor::Impl {
   /// The oldest of the address that most of the waiting come from. False: nobody waits.
   bool DropOfCrowd() {
     if (waiting.empty()) return false;
-    const auto most = std::max_element(crowd.begin(), crowd.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::max_element(crowd.begin(), crowd.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     Drop(std::find_if(waiting.begin(), waiting.end(), [&](const Waiting& w) { return w.source == most->first; }));
     return true;
   }

@@ -20,6 +20,8 @@ enum class RecomputeMode { none, activation, attention, full };
 enum class OnNan { stop, skip };
 /// What ranks compute on. automatic: the GPUs where every node has them, else CPUs.
 enum class DeviceChoice { automatic, cpu, gpu };
+/// Whether workers get cores and memory of their own. automatic: where it cannot cost anything.
+enum class BindChoice { automatic, cores, none };
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v };
 
 /// What a model is: one description for GPT-2, LLaMA, Mistral, Qwen2, ...
@@ -144,6 +146,9 @@ struct LaunchConfig {
   std::string agent = "auto";       ///< ds-agent on the nodes: an absolute path, or a name for their PATH
   std::string ssh_config = "auto";  ///< an absolute path
   int64_t ssh_port = 0;             ///< 0: as ssh is configured
+  BindChoice bind = BindChoice::automatic;
+  double log_lines_per_second = 10000;                  ///< of a rank; 0: no limit
+  int64_t log_rotate = int64_t{1} << 30, log_keep = 4;  ///< bytes of a rank's log file, 0: no limit; older files
   bool operator==(const LaunchConfig&) const = default;
 };
 

@@ -268,6 +268,21 @@ Key MinNodesKey() {
       });
 }
 
+Key LogRotateKey() {
+  return Row(
+      "launch.log_rotate", "bytes, or with a unit: `64MiB`; none", "1GiB",
+      "a rank's log that would grow beyond this is renamed to rank-N.log.1, the one before it to .2, and so on",
+      [](JobSpec& spec, const Value& value) {
+        spec.launch.log_rotate = 0;
+        if (value.kind == Value::Kind::scalar && Lower(value.text) == "none") return;
+        spec.launch.log_rotate = AsBytes(value);
+        if (spec.launch.log_rotate < 4096) throw ValueError(value, "too small for a log; write 4KiB or more, or none");
+      },
+      [](const JobSpec& spec) {
+        return spec.launch.log_rotate == 0 ? std::string("none") : std::to_string(spec.launch.log_rotate);
+      });
+}
+
 Key EnvKey() {
   return Row(
       "launch.env", "names and values", nullptr,
@@ -432,6 +447,13 @@ std::vector<Key> OtherKeys() {
           "no step for so long ends the job; 0: never"),
       Number("launch.join_seconds", "number above 0", DS_FIELD(launch.join_seconds), ReadPositive, nullptr,
              "time for all agents to be brought up and to join; more for many hosts or slow logins"),
+      Number(
+          "launch.log_lines_per_second", "number, 0 or more", DS_FIELD(launch.log_lines_per_second),
+          [](const Value& value) { return ReadNumber(value, 0, 1e9); }, nullptr,
+          "lines that a rank may log, 20 seconds' worth at once; what is more is dropped, and said; 0: no limit"),
+      LogRotateKey(),
+      Integer("launch.log_keep", DS_FIELD(launch.log_keep), 0, 1000, nullptr,
+              "older files of each rank's log that stay"),
       Text("launch.interface", "auto, a name, an address or a network", DS_FIELD(launch.interface), ReadInterface,
            nullptr,
            "network that control and data connections use, on each node the interface with this name or an address in "

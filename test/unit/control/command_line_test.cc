@@ -112,6 +112,10 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"--rdzv-backend=c10d", "--", "true"}, 2, "without a rendezvous"},
       {{"--max-restarts=3", "--", "true"}, 2, "launch.restarts=N"},
       {{"--standalone", "--", "true"}, 2, "this machine"},
+      {{"--tee", "2", "--", "true"}, 2, "--tee: 2: no such rank; the job has ranks 0 to 1"},
+      {{"job.yaml", "--tee=", "--dry-run"}, 2, "--tee="},
+      {{"job.yaml", "--log_ranks", "0-"}, 2, "--log-ranks: ``: not a rank"},
+      {{"job.yaml", "--set", "launch.log_rotate=4"}, 2, "launch.log_rotate: 4: too small"},
       {{"job.yaml", "--plan-for", "2x2"}, 2, "--dry-run"},
       {{"job.yaml", "--output=", "--dry-run"}, 2, "--output="},  // not: --output --dry-run
       {{"job.yaml", "--dry-run", "--plan-for", "65536x65536"}, 2, "1048576 ranks"},

@@ -45,9 +45,35 @@ TEST_CASE("The live view fits the terminal, whatever its size") {
 }
 
 TEST_CASE("Workers' lines cannot move the cursor") {
-  CHECK(Printable("plain\ttext \xc3\xa9") == "plain\ttext \xc3\xa9");
-  CHECK(Printable("\x1b[2J\x1b[31mred\x1b[0m\x1b[10A\r\x07") == "\x1b[31mred\x1b[0m");
-  CHECK(Printable("\x1b[") == "");
+  const bool color = true;
+  CHECK(TerminalLine("plain\ttext \xc3\xa9", color) == "plain\ttext \xc3\xa9");
+  CHECK(TerminalLine("\x1b[2J\x1b[31mred\x1b[0m\x1b[10A\x07", color) == "\x1b[31mred\x1b[0m");
+  CHECK(TerminalLine("\x1b[", color) == "");
+  CHECK(TerminalLine("a\x1b]0;title\x07"
+                     "b\x1b]8;;http://h\x1b\\c\x1b(Bd\x1b"
+                     "7e",
+                     color) == "abcde");
+  CHECK(TerminalLine(std::string_view("n\0ul", 5), color) == "nul");
+  CHECK(TerminalLine("\xc2\x9b"
+                     "2J\x9b"
+                     "2J",
+                     color) ==
+        "2J\xef\xbf\xbd"
+        "2J");  // CSI of 8 bits, in UTF-8 and bare
+  CHECK(TerminalLine("\xff\xfe", color) == "\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+TEST_CASE("Workers' colors end with their line, and are dropped where they are not wanted") {
+  CHECK(TerminalLine("\x1b[1;31mred", true) == "\x1b[1;31mred\x1b[0m");
+  CHECK(TerminalLine("\x1b[1;31mred\x1b[m!", true) == "\x1b[1;31mred\x1b[m!");
+  CHECK(TerminalLine("\x1b[1;31mred\x1b[m!", false) == "red!");
+  CHECK(WithoutColors("\x1b[1;31mred\x1b[m\x1b[2J \xff\r!") == "red\x1b[2J \xff\r!");
+}
+
+TEST_CASE("Of a progress bar its last state is shown") {
+  CHECK(TerminalLine("  1%\r 50%\r100%", true) == "100%");
+  CHECK(TerminalLine("  1%\r100%\r\r", true) == "100%");
+  CHECK(TerminalLine("dos line\r", true) == "dos line");
 }
 
 TEST_CASE("A step as a line") {
