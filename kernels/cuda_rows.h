@@ -12,45 +12,58 @@
 
 namespace ds::cuda {
 
-constexpr int kCachedPacks = 4;      ///< packs of a row that a thread keeps in registers
+/// Packs of a row that a thread keeps in registers. Eight, where they let a warp hold a row alone: what a row costs
+/// beside its bytes, a block to start and barriers to pass, is as much as the bytes of a short one.
+constexpr int kFewPacks = 4, kManyPacks = 8;
+constexpr int kWarpRows = 4;         ///< rows of a block, where a warp holds a row
 constexpr int kMaxRowThreads = 512;  ///< 128 registers for each
+
+/// The most threads of a block of a kernel that keeps `packs` a thread.
+constexpr int MaxThreadsOf(int packs) { return packs == kManyPacks ? kWarpRows * 32 : kMaxRowThreads; }
 
 struct RowLaunch {
   dim3 grid, block;
 };
 
-/// For rows of `columns` elements that are moved in packs of `pack`: as few threads as hold a row in their registers; a
-/// warp at least, which is the fastest (no barriers).
-inline RowLaunch LaunchForRows(int64_t rows, int64_t columns, int pack) {
+/// For rows of `columns` elements that are moved in packs of `pack`, `packs` of them kept: as few threads as hold a row
+/// in their registers; a warp at least, which is the fastest (no barriers).
+inline RowLaunch LaunchForRows(int64_t rows, int64_t columns, int pack, int packs) {
   int threads = 32;
-  while (threads < kMaxRowThreads && int64_t{threads} * kCachedPacks * pack < columns) threads *= 2;
-  const int rows_per_block = threads == 32 ? 4 : 1;
+  while (threads < MaxThreadsOf(packs) && int64_t{threads} * packs * pack < columns) threads *= 2;
+  const int rows_per_block = threads == 32 ? kWarpRows : 1;
   return {dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)),
           dim3(static_cast<unsigned>(threads), static_cast<unsigned>(rows_per_block))};
 }
 
-/// body(T{}, pack, aligned) for kernels over rows of `columns` elements. `pack`, a constant: elements that a thread
-/// takes together, 16 bytes of them where that divides a row. `aligned`, a constant: they can be moved as such; the
-/// order of a sum does not depend on it.
+/// body(T{}, pack, aligned, packs) for kernels over rows of `columns` elements. `pack`, a constant: elements that a
+/// thread takes together, 16 bytes of them where that divides a row. `aligned`, a constant: they can be moved as such;
+/// the order of a sum does not depend on it. `packs`, a constant: how many a thread keeps in registers.
 template <class Body>
 void DispatchRows(DType dtype, const char* kernel, int64_t columns, bool aligned, const Body& body) {
   DispatchFloating(dtype, kernel, [&](auto type) {
     constexpr int kPack = kPackSize<decltype(type)>;
-    if (columns % kPack != 0)
-      body(type, std::integral_constant<int, 1>{}, std::true_type{});
-    else if (aligned)
-      body(type, std::integral_constant<int, kPack>{}, std::true_type{});
-    else
-      body(type, std::integral_constant<int, kPack>{}, std::false_type{});
+    const std::integral_constant<int, kFewPacks> few;
+    const auto with = [&](auto packs) {
+      const std::integral_constant<int, kPack> pack;
+      if (aligned)
+        body(type, pack, std::true_type{}, packs);
+      else
+        body(type, pack, std::false_type{}, packs);
+    };
+    if (columns % kPack != 0) return body(type, std::integral_constant<int, 1>{}, std::true_type{}, few);
+    if constexpr (sizeof(type) == 2)
+      if (columns > 32 * kFewPacks * kPack && columns <= 32 * kManyPacks * kPack)
+        return with(std::integral_constant<int, kManyPacks>{});
+    with(few);
   });
 }
 
-/// kernel(rows, columns, arguments...) on threads for all rows. `pack`: what the kernel was made for.
-template <int pack, class... Parameters, class... Arguments>
+/// kernel(rows, columns, arguments...) on threads for all rows. `pack`, `packs`: what the kernel was made for.
+template <int pack, int packs, class... Parameters, class... Arguments>
 void LaunchRows(const KernelContext& context, const char* name, int64_t rows, int64_t columns,
                 void (*kernel)(int64_t, int64_t, Parameters...), const Arguments&... arguments) {
   if (rows == 0 || columns == 0) return;
-  const RowLaunch launch = LaunchForRows(rows, columns, pack);
+  const RowLaunch launch = LaunchForRows(rows, columns, pack, packs);
   kernel<<<launch.grid, launch.block, 0, Stream(context)>>>(rows, columns, arguments...);
   CheckLaunch(name);
 }
@@ -94,19 +107,21 @@ __device__ Pack<T, N> Anew(Pack<T, N> pack) {
   return pack;
 }
 
-/// The same row of R matrices, read once: what does not fit into registers is read again on every pass.
-template <class T, int N, bool kAligned, int R>
+/// The same row of R matrices, read once, all at the same time: what does not fit into registers is read again on
+/// every pass. The row of a matrix that is not there is null, and its values are undefined.
+template <class T, int N, bool kAligned, int kPacks, int R>
 class RowReader {
  public:
   __device__ RowReader(const T* const (&rows)[R], int64_t columns) : columns_(columns) {
 #pragma unroll
     for (int r = 0; r < R; ++r) rows_[r] = rows[r];
 #pragma unroll
-    for (int p = 0; p < kCachedPacks; ++p) {
+    for (int p = 0; p < kPacks; ++p) {
       const int64_t column = Column(p);
       if (column < columns_) {
 #pragma unroll
-        for (int r = 0; r < R; ++r) packs_[p][r] = LoadRaw<N, kAligned>(rows_[r] + column);
+        for (int r = 0; r < R; ++r)
+          if (rows_[r]) packs_[p][r] = LoadRaw<N, kAligned>(rows_[r] + column);
       }
     }
   }
@@ -116,16 +131,17 @@ class RowReader {
   __device__ void ForEach(const Body& body) const {
     Pack<Acc<T>, N> values[R];
 #pragma unroll
-    for (int p = 0; p < kCachedPacks; ++p) {
+    for (int p = 0; p < kPacks; ++p) {
       const int64_t column = Column(p);
       if (column >= columns_) return;
 #pragma unroll
       for (int r = 0; r < R; ++r) values[r] = ConvertPack<Acc<T>>(Anew(packs_[p][r]));
       body(column, values);
     }
-    for (int64_t column = Column(kCachedPacks); column < columns_; column += static_cast<int64_t>(blockDim.x) * N) {
+    for (int64_t column = Column(kPacks); column < columns_; column += static_cast<int64_t>(blockDim.x) * N) {
 #pragma unroll
-      for (int r = 0; r < R; ++r) values[r] = Load<N, kAligned>(rows_[r] + column);
+      for (int r = 0; r < R; ++r)
+        if (rows_[r]) values[r] = Load<N, kAligned>(rows_[r] + column);
       body(column, values);
     }
   }
@@ -135,7 +151,7 @@ class RowReader {
 
   const T* rows_[R];
   int64_t columns_;
-  Pack<T, N> packs_[kCachedPacks][R];
+  Pack<T, N> packs_[kPacks][R];
 };
 
 }  // namespace ds::cuda

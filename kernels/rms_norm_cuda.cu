@@ -5,13 +5,13 @@
 namespace ds::cuda {
 namespace {
 
-template <class T, int N, bool kAligned>
-__global__ void __launch_bounds__(kMaxRowThreads)
+template <class T, int N, bool kAligned, int kPacks>
+__global__ void __launch_bounds__(MaxThreadsOf(kPacks))
     Forward(int64_t rows, int64_t columns, const T* x, const T* weight, Acc<T> eps, T* y, Acc<T>* rstd) {
   using A = Acc<T>;
   const int64_t row = Row();
   if (row >= rows) return;
-  const RowReader<T, N, kAligned, 1> reader({x + row * columns}, columns);
+  const RowReader<T, N, kAligned, kPacks, 1> reader({x + row * columns}, columns);
   A squares[1] = {0};
   reader.ForEach([&](int64_t, const Pack<A, N>(&v)[1]) {
 #pragma unroll
@@ -29,32 +29,31 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 }
 
 /// dx = rstd * (g - xhat * mean(g * xhat)) with g = dy * weight.
-template <class T, int N, bool kAligned>
-__global__ void __launch_bounds__(kMaxRowThreads)
+template <class T, int N, bool kAligned, int kPacks>
+__global__ void __launch_bounds__(MaxThreadsOf(kPacks))
     BackwardInput(int64_t rows, int64_t columns, const T* dy, const T* x, const T* weight, const Acc<T>* rstd,
                   const T* residual, T* dx) {
   using A = Acc<T>;
   const int64_t row = Row();
   if (row >= rows) return;
   const int64_t at = row * columns;
-  const RowReader<T, N, kAligned, 2> reader({dy + at, x + at}, columns);
+  const RowReader<T, N, kAligned, kPacks, 3> reader({dy + at, x + at, residual ? residual + at : nullptr}, columns);
   const A r = rstd[row];
   A sums[1] = {0};
-  reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[2]) {
+  reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[3]) {
     const Pack<A, N> w = Load<N, kAligned>(weight + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[0] += v[0][i] * w[i] * (v[1][i] * r);
   });
   SumOverRow(sums);
   const A mean_gx = sums[0] / static_cast<A>(columns);
-  reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[2]) {
+  reader.ForEach([&](int64_t column, const Pack<A, N>(&v)[3]) {
     Pack<A, N> out = Load<N, kAligned>(weight + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) out[i] = r * (v[0][i] * out[i] - v[1][i] * r * mean_gx);
     if (residual) {
-      const Pack<A, N> add = Load<N, kAligned>(residual + at + column);
 #pragma unroll
-      for (int i = 0; i < N; ++i) out[i] += add[i];
+      for (int i = 0; i < N; ++i) out[i] += v[2][i];
     }
     Store<kAligned>(dx + at + column, out);
   });
@@ -89,11 +88,11 @@ struct WeightTerms {
 void RmsNormForward(const KernelContext& context, Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) {
   const int64_t rows = detail::Rows(x), columns = detail::Columns(x);
   DispatchRows(x.dtype, "RmsNormForward", columns, Aligned(x.data, weight.data, y.data),
-               [&](auto type, auto pack, auto is_aligned) {
+               [&](auto type, auto pack, auto is_aligned, auto packs) {
                  using T = decltype(type);
-                 LaunchRows<pack>(context, "RmsNormForward", rows, columns, Forward<T, pack, is_aligned>,
-                                  Elements<const T>(x), Elements<const T>(weight), static_cast<Acc<T>>(eps),
-                                  Elements<T>(y), Elements<Acc<T>>(rstd));
+                 LaunchRows<pack, packs>(context, "RmsNormForward", rows, columns, Forward<T, pack, is_aligned, packs>,
+                                         Elements<const T>(x), Elements<const T>(weight), static_cast<Acc<T>>(eps),
+                                         Elements<T>(y), Elements<Acc<T>>(rstd));
                });
 }
 
@@ -101,12 +100,14 @@ void RmsNormBackwardInput(const KernelContext& context, Tensor dy, Tensor x, Ten
                           Tensor residual, Tensor dx) {
   const int64_t rows = detail::Rows(x), columns = detail::Columns(x);
   const bool aligned = Aligned(dy.data, x.data, weight.data, residual.data, dx.data);
-  DispatchRows(x.dtype, "RmsNormBackwardInput", columns, aligned, [&](auto type, auto pack, auto is_aligned) {
-    using T = decltype(type);
-    LaunchRows<pack>(context, "RmsNormBackwardInput", rows, columns, BackwardInput<T, pack, is_aligned>,
-                     Elements<const T>(dy), Elements<const T>(x), Elements<const T>(weight),
-                     Elements<const Acc<T>>(rstd), Elements<const T>(residual), Elements<T>(dx));
-  });
+  DispatchRows(x.dtype, "RmsNormBackwardInput", columns, aligned,
+               [&](auto type, auto pack, auto is_aligned, auto packs) {
+                 using T = decltype(type);
+                 LaunchRows<pack, packs>(context, "RmsNormBackwardInput", rows, columns,
+                                         BackwardInput<T, pack, is_aligned, packs>, Elements<const T>(dy),
+                                         Elements<const T>(x), Elements<const T>(weight), Elements<const Acc<T>>(rstd),
+                                         Elements<const T>(residual), Elements<T>(dx));
+               });
 }
 
 void RmsNormBackwardWeight(const KernelContext& context, Tensor dy, Tensor x, Tensor rstd, Tensor dweight,

@@ -67,12 +67,15 @@ deal() {
   local tool=$1 test=$2 filter=$3 lists=$4 i codes=() code=0
   shift 4
   mkdir "$lists"
-  "$test" --list-test-names-only ${filter:+"$filter"} | awk -v n="$processes" -v to="$lists" '{ print > (to "/" NR % n) }' || true
+  # A comma in a name would end it there; what names no case must not pass for one that passed.
+  "$test" --list-test-names-only ${filter:+"$filter"} | sed 's/,/\\,/g' |
+    awk -v n="$processes" -v to="$lists" '{ print > (to "/" NR % n) }' || true
   for i in "$lists"/*; do
     compute-sanitizer --tool "$tool" --error-exitcode 1 "$@" "$test" --input-file "$i" > "$i.log" 2>&1 & codes+=($!)
   done
   for i in "${codes[@]}"; do wait "$i" || code=$?; done
   cat "$lists"/*.log
+  if grep -q -e '^Invalid Filter' -e '^No test' "$lists"/*.log; then echo "cases were not found by their names"; return 1; fi
   echo "$(grep -h ' SUMMARY' "$lists"/*.log | sort | uniq -c | sed 's/ \+/ /g; s/=//g' | paste -sd';') in ${#codes[@]} processes"
   return $code
 }

@@ -276,8 +276,8 @@ TEST_CASE("GPU: attention within documents survives large scores") {
 bool HasWgmma() {
   const AttentionShape s{1, 8, 1, 1, 64};
   const GpuContext context(AttentionWorkspaceBytes(s, DType::bf16, true));
-  const GpuArray qkv(DType::bf16, QkvShape(s)), out(DType::bf16, OutShape(s)), rows(DType::f32, RowsShape(s));
-  const GpuArray dqkv(DType::bf16, QkvShape(s));
+  const GpuArray qkv(Array::Random(DType::bf16, QkvShape(s), 1)), out(Array::Random(DType::bf16, OutShape(s), 2));
+  const GpuArray rows(Array::Random(DType::f32, RowsShape(s), 3)), dqkv(DType::bf16, QkvShape(s));
   const bool knows = cuda::WgmmaAttentionBackward(context, s, out, qkv, out, rows, kStream, dqkv);
   if (!knows) std::printf("left out: attention by warpgroups needs a GPU of compute capability 9.0\n");
   return knows;
