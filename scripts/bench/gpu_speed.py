@@ -45,6 +45,7 @@ CASES = {
     "gpt2-124m": Case("gpt2-124m", 64, 8),
     "gpt2-124m-2": Case("gpt2-124m", 64, 4, gpus=2, sharding="ddp"),
     "gpt2-1.5b": Case("gpt2-1.5b", 16, 8),
+    "gpt2-1.5b-accumulation-1": Case("gpt2-1.5b", 16),
     "gpt2-1.5b-2": Case("gpt2-1.5b", 16, gpus=2, sharding="ddp"),
     "gpt2-1.5b-2-zero1": Case("gpt2-1.5b", 16, gpus=2, stage=1, sharding="ddp"),
     "gpt2-1.5b-2-zero2": Case("gpt2-1.5b", 16, gpus=2, stage=2, sharding="ddp"),
