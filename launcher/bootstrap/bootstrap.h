@@ -91,6 +91,8 @@ struct BootstrapSettings {
 
 std::unique_ptr<Bootstrap> MakeLocalBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
 std::unique_ptr<Bootstrap> MakeSshBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
+/// Throws UsageError where mpirun is not Open MPI's, or this build has no MPI.
+std::unique_ptr<Bootstrap> MakeMpiBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
 
 /// `kind`: local, ssh, slurm, mpi or daemon, as ChooseBootstrap gives it. Throws UsageError where this build has no
 /// such bootstrap.

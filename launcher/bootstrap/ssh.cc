@@ -34,7 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kFewAttempts = 3;
-constexpr auto kProbeTime = std::chrono::seconds(10);     // for `ds-agent --version`
+constexpr auto kProbeTime = std::chrono::seconds(10);      // for `ds-agent --version`
 constexpr auto kAfterInputEnds = std::chrono::seconds(2);  // an agent whose standard input ended takes less
 constexpr auto kDrainTime = std::chrono::milliseconds(200);
 
@@ -161,8 +161,8 @@ class SshBootstrap final : public Bootstrap {
       if (AllEnded()) all_ended_.notify_all();
       std::vector<pollfd> fds{{wake_fd_, POLLIN, 0}};
       for (SshLogin& login : logins_) login.AddTo(fds);
-      const int timeout = static_cast<int>(
-          std::chrono::duration_cast<std::chrono::milliseconds>(NextDue(now) - now).count() + 1);
+      const int timeout =
+          static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(NextDue(now) - now).count() + 1);
       lock.unlock();
       ::poll(fds.data(), fds.size(), std::clamp(timeout, 1, 1000));
       lock.lock();
@@ -247,7 +247,8 @@ class SshBootstrap final : public Bootstrap {
     }
     const SshFailure failure = ReadSshFailure(login.host, settings_.AgentProgram(), end, login.errors);
     using Next = SshFailure::Next;
-    const bool again = failure.next == Next::retry || (failure.next == Next::retry_a_few && login.attempts < kFewAttempts);
+    const bool again =
+        failure.next == Next::retry || (failure.next == Next::retry_a_few && login.attempts < kFewAttempts);
     const auto pause = Duration(pace_.Pause(login.attempts).count());
     login.refusal = failure.message;
     if (failure.next == Next::retry) {

@@ -7,8 +7,7 @@
 namespace ds {
 
 std::string ShellWord(const std::string& text) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+,";
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+,";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
   std::string word = "'";
   for (const char c : text) {

@@ -24,11 +24,13 @@ const std::vector<Saying>& Sayings() {
   static const std::vector<Saying> sayings = {
       {{"REMOTE HOST IDENTIFICATION HAS CHANGED", "Offending "},
        Next::fail,
-       "the host key of HOST is another than the one known here. If the host was installed anew, remove the old key with "
+       "the host key of HOST is another than the one known here. If the host was installed anew, remove the old key "
+       "with "
        "`ssh-keygen -R HOST` and log in once with `ssh HOST`; if not, somebody may be in between"},
       {{"Host key verification failed", "host key is known for"},
        Next::fail,
-       "the host key of HOST is not known here, and nobody can be asked. Log in once with `ssh HOST`, or add its key to "
+       "the host key of HOST is not known here, and nobody can be asked. Log in once with `ssh HOST`, or add its key "
+       "to "
        "~/.ssh/known_hosts (`ssh-keyscan HOST`, checked)"},
       {{"Permission denied", "Too many authentication failures", "No supported authentication methods"},
        Next::fail,
@@ -36,7 +38,8 @@ const std::vector<Saying>& Sayings() {
        "`ssh-copy-id HOST`, load one with a passphrase into ssh-agent, or write user@HOST in the hostfile"},
       {{"Temporary failure in name resolution"},
        Next::retry_a_few,
-       "the name HOST could not be looked up. Check the resolver, or write an address in the hostfile or as HostName in "
+       "the name HOST could not be looked up. Check the resolver, or write an address in the hostfile or as HostName "
+       "in "
        "~/.ssh/config"},
       {{"Could not resolve hostname"},
        Next::fail,

@@ -19,7 +19,8 @@ struct SshFailure {
   std::string message;  ///< what happened on which host, ssh's own words, and what to do
 };
 
-/// `end`: of ssh; `errors`: what it and the far side wrote to standard error; `agent`: the program that it was to start.
+/// `end`: of ssh; `errors`: what it and the far side wrote to standard error; `agent`: the program that it was to
+/// start.
 SshFailure ReadSshFailure(const HostSlots& host, const std::string& agent, const ProcessEnd& end,
                           const std::string& errors);
 

@@ -143,8 +143,7 @@ std::string SshLogin::AttemptsText() const {
 std::string SshLogin::Waiting() const {
   switch (state) {
     case State::waiting:
-      return refusal.empty() ? "its login has not begun: there are many hosts before it"
-                             : refusal + AttemptsText();
+      return refusal.empty() ? "its login has not begun: there are many hosts before it" : refusal + AttemptsText();
     case State::connecting:
     case State::probing: {
       const std::string words = LastWords(output + "\n" + errors);

@@ -49,7 +49,8 @@ bool Has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("A program runs over ssh, and leaves nothing: no process, no socket, not even where the user shares connections") {
+TEST_CASE(
+    "A program runs over ssh, and leaves nothing: no process, no socket, not even where the user shares connections") {
   if (!HasOpenSsh()) return;
   Sshd sshd;
   sshd.Configure("ControlMaster auto\nControlPath " + sshd.path("control-%C") + "\nControlPersist yes");
@@ -91,8 +92,8 @@ TEST_CASE("Hosts that cannot be reached over ssh: exit code 3, each with its rea
     CHECK(Has(text, "ssh-keyscan"));
   }
   SECTION("another host key than the known one") {
-    WriteText(sshd.path("known_hosts"),
-              "[127.0.0.1]:" + std::to_string(sshd.port()) + " " + sshd.user_key().substr(0, sshd.user_key().rfind(' ')));
+    WriteText(sshd.path("known_hosts"), "[127.0.0.1]:" + std::to_string(sshd.port()) + " " +
+                                            sshd.user_key().substr(0, sshd.user_key().rfind(' ')));
     CHECK(Has(MustNotStart(sshd, "127.0.0.1 slots=1\n"), "is another than the one known here"));
   }
   SECTION("a key that is not let in, on both hosts: both are named") {
@@ -122,8 +123,8 @@ TEST_CASE("Hosts that cannot be reached over ssh: exit code 3, each with its rea
   }
   SECTION("a ds-agent of another build that answers: both versions are named, and it gets no secret") {
     const std::string agent = sshd.path("other-agent");
-    WriteText(agent, "#!/bin/sh\necho 'DEEPSHARD-AGENT-READY protocol=2 build=9.9.9 ready'\ncat > " +
-                         sshd.path("got") + "\n");
+    WriteText(agent,
+              "#!/bin/sh\necho 'DEEPSHARD-AGENT-READY protocol=2 build=9.9.9 ready'\ncat > " + sshd.path("got") + "\n");
     fs::permissions(agent, fs::perms::owner_all);
     const std::string text = MustNotStart(sshd, "127.0.0.1 slots=1\n", {"--agent", agent});
     CHECK((Has(text, "build 9.9.9 (protocol 2)") && Has(text, std::string("build ") + BuildVersion())));

@@ -48,8 +48,8 @@ pid_t SpawnTo(const std::vector<std::string>& argv, const std::string& log) {
 
 bool HasOpenSsh() {
   std::string output;
-  const bool all = ::access(kServer, X_OK) == 0 && ::access("/usr/bin/ssh", X_OK) == 0 &&
-                   ::access("/usr/bin/ssh-keygen", X_OK) == 0;
+  const bool all =
+      ::access(kServer, X_OK) == 0 && ::access("/usr/bin/ssh", X_OK) == 0 && ::access("/usr/bin/ssh-keygen", X_OK) == 0;
   if (all) return true;
   if (Ci()) FAIL("OpenSSH (openssh-server, openssh-client) is not installed");
   WARN("skipped: OpenSSH (openssh-server, openssh-client) is not installed");
@@ -135,9 +135,7 @@ std::string Sshd::KnownHost(const std::string& host) const {
   return "[" + host + "]:" + std::to_string(port_) + " " + key.substr(0, key.rfind(' ')) + "\n";
 }
 
-void Sshd::Configure(const std::string& line) {
-  std::ofstream(path("ssh_config"), std::ios::app) << line << "\n";
-}
+void Sshd::Configure(const std::string& line) { std::ofstream(path("ssh_config"), std::ios::app) << line << "\n"; }
 
 void Sshd::Admit(const Sshd& other) { WriteText(path("authorized_keys"), user_key_ + other.user_key_); }
 

@@ -21,9 +21,9 @@ void WriteText(const std::string& path, const std::string& text);
 std::string ReadText(const std::string& path);
 
 struct SshdSetting {
-  std::string options{};                             ///< lines of sshd_config
-  std::string net_namespace{};                       ///< a file of /run/netns to enter; empty: this one
-  std::string address = "0.0.0.0";                   ///< that it listens on
+  std::string options{};                                        ///< lines of sshd_config
+  std::string net_namespace{};                                  ///< a file of /run/netns to enter; empty: this one
+  std::string address = "0.0.0.0";                              ///< that it listens on
   std::vector<std::string> known = {"127.0.0.1", "127.0.0.2"};  ///< hosts whose key ssh knows
 };
 

@@ -40,7 +40,9 @@ std::string Echoed(const std::string& shell, const std::string& word) {
   return text;
 }
 
-Next NextOf(int code, const std::string& errors) { return ReadSshFailure({"w1", "", {0}}, "/ds", {code, 0}, errors).next; }
+Next NextOf(int code, const std::string& errors) {
+  return ReadSshFailure({"w1", "", {0}}, "/ds", {code, 0}, errors).next;
+}
 
 std::string MessageOf(int code, const std::string& errors) {
   return ReadSshFailure({"w1", "alice", {0}}, "/opt/ds-agent", {code, 0}, errors).message;
@@ -49,9 +51,9 @@ std::string MessageOf(int code, const std::string& errors) {
 }  // namespace
 
 TEST_CASE("The agent's path reaches the program through a shell byte for byte") {
-  for (const std::string& path : {std::string("/opt/ds/bin/ds-agent"), std::string("/a b/$HOME/`id`/ds"),
-                                  std::string("/it's/\"q\"/\\n/\\\\x"), std::string("/new\nline/*?[x]{a,b}~;&|<>()#!"),
-                                  std::string("/\xc3\xbc\xff/ds")}) {
+  for (const std::string& path :
+       {std::string("/opt/ds/bin/ds-agent"), std::string("/a b/$HOME/`id`/ds"), std::string("/it's/\"q\"/\\n/\\\\x"),
+        std::string("/new\nline/*?[x]{a,b}~;&|<>()#!"), std::string("/\xc3\xbc\xff/ds")}) {
     INFO(path);
     for (const char* shell : {"/bin/sh", "/bin/bash", "/usr/bin/zsh", "/usr/bin/fish", "/bin/tcsh"}) {
       if (::access(shell, X_OK) != 0) continue;
@@ -85,12 +87,16 @@ TEST_CASE("ssh asks nothing, forwards nothing, leaves nothing behind, and takes 
 }
 
 TEST_CASE("What ssh says decides whether it is tried again") {
-  CHECK(NextOf(255, "kex_exchange_identification: read: Connection reset by peer\r\nConnection reset by 10.0.0.1 port 22\r\n") ==
-        Next::retry);
+  CHECK(
+      NextOf(
+          255,
+          "kex_exchange_identification: read: Connection reset by peer\r\nConnection reset by 10.0.0.1 port 22\r\n") ==
+      Next::retry);
   CHECK(NextOf(255, "kex_exchange_identification: Connection closed by remote host\r\n") == Next::retry);
   CHECK(NextOf(255, "Connection timed out during banner exchange\r\nConnection to 10.0.0.1 port 22 timed out\r\n") ==
         Next::retry);
-  CHECK(NextOf(255, "ssh: Could not resolve hostname w1: Temporary failure in name resolution\r\n") == Next::retry_a_few);
+  CHECK(NextOf(255, "ssh: Could not resolve hostname w1: Temporary failure in name resolution\r\n") ==
+        Next::retry_a_few);
   CHECK(NextOf(255, "ssh: Could not resolve hostname w1: Name or service not known\r\n") == Next::fail);
   CHECK(NextOf(255, "ssh: connect to host w1 port 22: Connection timed out\r\n") == Next::fail);
   CHECK(NextOf(255, "ssh: connect to host w1 port 22: Connection refused\r\n") == Next::fail);
@@ -117,7 +123,8 @@ TEST_CASE("Each failure names the host, says ssh's words and what to do") {
   CHECK(missing.find("--agent") != std::string::npos);
   CHECK(MessageOf(1, "/opt/ds-agent: Command not found.\n").find("there is no ds-agent") == 0);  // csh
   CHECK(MessageOf(255, "Host key verification failed.\n").find("ssh-keyscan alice@w1") != std::string::npos);
-  CHECK(MessageOf(255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\na\nb\nc\nd\nHost key verification failed.\n")
+  CHECK(MessageOf(255,
+                  "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\na\nb\nc\nd\nHost key verification failed.\n")
             .find("ssh-keygen -R") != std::string::npos);
   CHECK(MessageOf(255, "").find("exit code 255") != std::string::npos);
   const std::string flood = MessageOf(255, std::string(100000, 'x') + "\x1b[31m\nlast\n");
