@@ -7,14 +7,14 @@
 namespace ds {
 namespace {
 
-constexpr double kLeastSeconds = 10;       // whatever was learnt: a machine may be busy for so long
-constexpr double kTimes = 10;              // as long as it ever took
-constexpr double kUnlearntSeconds = 120;   // libraries load, networks connect, files are cold
-constexpr size_t kLearntFrom = 3;          // durations of a phase that make a history
-constexpr size_t kHistory = 512;           // the newest that count
-constexpr double kLeastOfProgress = 2;     // below that, workers that speak once a second cannot be judged
-constexpr double kSilentSeconds = 3;       // a worker that has not spoken for so long is held up itself
-constexpr size_t kMaxPhases = 64;          // states are words of ours; more would be nonsense
+constexpr double kLeastSeconds = 10;      // whatever was learnt: a machine may be busy for so long
+constexpr double kTimes = 10;             // as long as it ever took
+constexpr double kUnlearntSeconds = 120;  // libraries load, networks connect, files are cold
+constexpr size_t kLearntFrom = 3;         // durations of a phase that make a history
+constexpr size_t kHistory = 512;          // the newest that count
+constexpr double kLeastOfProgress = 2;    // below that, workers that speak once a second cannot be judged
+constexpr double kSilentSeconds = 3;      // a worker that has not spoken for so long is held up itself
+constexpr size_t kMaxPhases = 64;         // states are words of ours; more would be nonsense
 
 double Between(MonitorTime earlier, MonitorTime later) {
   return std::chrono::duration<double>(later - earlier).count();

@@ -1,9 +1,9 @@
 // Which ranks make no progress, for far longer than they ever took, and which of them holds the others up. Knows no
 // clock: tested on a virtual one.
 //
-// A rank *moves* when its step, its state (loading, training, checkpointing, ...) or the action of its plan changes. How
-// long a phase takes is learnt while the job runs: the time a step takes in `training`, the stay in other states. A rank
-// is stalled when it has not moved for max(10 s, 10 x the 99th percentile of its phase), or 120 s in a phase that
+// A rank *moves* when its step, its state (loading, training, checkpointing, ...) or the action of its plan changes.
+// How long a phase takes is learnt while the job runs: the time a step takes in `training`, the stay in other states. A
+// rank is stalled when it has not moved for max(10 s, 10 x the 99th percentile of its phase), or 120 s in a phase that
 // was not seen three times yet; half of launch.progress_seconds at most, so that stacks are there before the job ends.
 #pragma once
 

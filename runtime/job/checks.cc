@@ -60,6 +60,13 @@ void CheckTraining(const JobSpec& spec, Problems& problems) {
                                      std::string(spec.precision == Precision::fp16 ? "fp16" : "fp32") +
                                      "; write deepspeed.bf16.enabled: true, or training.fp8: false");
   }
+  for (int64_t step : spec.training.profile_steps) {
+    if (step <= spec.training.steps || !problems.Good({"training.profile_steps", "training.steps"})) continue;
+    problems.Add("training.profile_steps", "there is no step " + std::to_string(step) +
+                                               " to trace: training.steps is " + std::to_string(spec.training.steps) +
+                                               "; write a step up to that");
+    break;
+  }
   if (problems.Good({"launch.suspect_seconds", "launch.lease_seconds"}) &&
       spec.launch.suspect_seconds > spec.launch.lease_seconds) {
     problems.Add("launch.suspect_seconds",

@@ -62,7 +62,10 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
                ? ", attention within documents"
                : "") +
           (std::any_of(layout.segments.begin(), layout.segments.end(),
-                       [](const SegmentSpec& segment) { return segment.fp8; })
+                       [](const SegmentSpec& segment) {
+                         return std::any_of(segment.products.begin(), segment.products.end(),
+                                            [](const ProductSpec& product) { return IsFp8(product.key.ab); });
+                       })
                ? ", 8-bit products"
                : "") +
           "\n";

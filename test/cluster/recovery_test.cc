@@ -31,10 +31,10 @@ std::string MessageOf(const LaunchedJob& job, const std::string& kind) {
 
 TEST_CASE("kill -9 of a worker of the quickstart: from detection to the next step within 5 s, agents kept") {
   const std::string text = std::string(DS_SOURCE_DIR) + "/LICENSE";
-  LaunchedJob job(RealWorkers({std::string(DS_SOURCE_DIR) + "/configs/quickstart.yaml", "--num-gpus", "2", "--set",
-                               "data.train=" + text, "--set", "data.validation=" + text, "--set", "training.steps=30",
-                               "--set", "training.validate_every=0", "--set", "checkpoint.every=5", "--set",
-                               "launch.restarts=1"}));
+  LaunchedJob job(
+      RealWorkers({std::string(DS_SOURCE_DIR) + "/configs/quickstart.yaml", "--num-gpus", "2", "--set",
+                   "data.train=" + text, "--set", "data.validation=" + text, "--set", "training.steps=30", "--set",
+                   "training.validate_every=0", "--set", "checkpoint.every=5", "--set", "launch.restarts=1"}));
   REQUIRE(job.WaitForStep(7, 120));
   const std::vector<pid_t> agents = job.Agents();
   ::kill(job.Worker(1), SIGKILL);

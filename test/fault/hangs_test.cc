@@ -72,8 +72,8 @@ TEST_CASE("A rank that goes on after a stall ends well") {
 
 TEST_CASE("Programs that do not end in their grace: what they are at is kept before they are killed") {
   LaunchSetting setting;
-  setting.arguments = {"--num-gpus", "2", "--set", "launch.grace_seconds=0.5", "--", "sh", "-c",
-                       "trap '' TERM; echo ready; while :; do sleep 100; done"};
+  setting.arguments = {"--num-gpus", "2",  "--set", "launch.grace_seconds=0.5",
+                       "--",         "sh", "-c",    "trap '' TERM; echo ready; while :; do sleep 100; done"};
   LaunchedJob job(setting);
   REQUIRE(Eventually(10, [&] { return job.Log(0) + job.Log(1) == "ready\nready\n"; }));
   job.Signal(SIGTERM);

@@ -193,6 +193,8 @@ TEST_CASE("errors of model, data and training") {
       {"training.validate_every", "5", "--set: training.validate_every: 5: ", "no validation data"},
       {"training.profile_steps", "[3, 0]",
        "--set training.profile_steps:1:5: training.profile_steps: 0: ", "write 1 or more"},
+      {"training.profile_steps", "[3, 21]",
+       "--set: training.profile_steps: ", "there is no step 21 to trace: training.steps is 20"},
       {"training.on_nan", "go", "--set: training.on_nan: go: ", "write one of stop, skip"},
       {"training.steps.x", "1", "--set: training.steps.x: training.steps is 20, not a section", "as a whole"},
       {"training..steps", "1", "--set: training..steps: an empty part", "write"},
