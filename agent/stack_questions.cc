@@ -10,7 +10,7 @@ namespace {
 
 namespace pb = ::deepshard::v1;
 
-constexpr auto kPatience = std::chrono::milliseconds(2500);  // a worker asks its own threads for 2 s
+constexpr auto kPatience = std::chrono::milliseconds(4000);  // a worker asks its own threads for 2 s
 constexpr size_t kMaxBytes = 256 << 10;
 
 }  // namespace
@@ -21,6 +21,10 @@ void StackQuestions::Ask(const pb::AskStacks& ask, Clock::time_point now) {
     if (!named || !worker.running() || asked_.count(rank) > 0) continue;
     if (!worker.linked) {
       AnswerFor(worker, workers_.foreign() ? "" : "The worker has no link to its agent (yet).\n");
+      continue;
+    }
+    if (IsStopped(worker.pid)) {
+      AnswerFor(worker, "The worker is stopped; seen from outside:\n");
       continue;
     }
     pb::AgentToWorker message;

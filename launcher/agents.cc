@@ -135,6 +135,7 @@ std::optional<Cause> Agents::OnJoining(LaunchEvent& event, std::vector<bool>& jo
   switch (control.kind) {
     case ControlEvent::Kind::joined:
       joined[control.node] = true;
+      links_.Watch(control.node, control.text);
       facts_[control.node] = *control.facts;
       clock_offsets_[control.node] = control.facts->clock_unix_ns() - UnixNanoseconds();
       return std::nullopt;
@@ -163,6 +164,7 @@ std::optional<LaunchEvent> Agents::Next(std::chrono::steady_clock::time_point un
 }
 
 void Agents::Drop(uint32_t node) {
+  links_.Forget(node);
   if (server_) server_->Fence(node);
   bootstrap_->Kill(node);
 }

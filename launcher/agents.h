@@ -12,6 +12,7 @@
 #include "launcher/bootstrap/choose.h"
 #include "launcher/control_server.h"
 #include "launcher/job_monitor.h"
+#include "launcher/link_watch.h"
 #include "proto/deepshard.pb.h"
 #include "runtime/base/queue.h"
 #include "runtime/base/signal.h"
@@ -64,6 +65,11 @@ class Agents {
   /// Whether all agents are on this machine.
   bool OnThisMachine() const { return bootstrap_->OnThisMachine(); }
 
+  /// Seconds for which the kernel of the node's machine has acknowledged nothing of what was sent; 0: nothing waits.
+  double Unacknowledged(uint32_t node, std::chrono::steady_clock::time_point now) {
+    return links_.Unacknowledged(node, now);
+  }
+
   /// A node is given up: its agent has no say any more, also once its network has healed, and is ended where this
   /// machine can.
   void Drop(uint32_t node);
@@ -86,6 +92,7 @@ class Agents {
   std::unique_ptr<ControlServer> server_;
   std::vector<deepshard::v1::NodeFacts> facts_;
   std::vector<int64_t> clock_offsets_;
+  LinkWatch links_;
   bool joined_ = false, ended_ = false;
 };
 

@@ -198,7 +198,7 @@ struct ControlServer::Impl final : pb::Control::CallbackService {
       return session.get();
     }
     // Told now, not at Join: whoever hears of the node can send to it.
-    Tell({ControlEvent::Kind::joined, node, "", facts, nullptr, epoch});
+    Tell({ControlEvent::Kind::joined, node, context->peer(), facts, nullptr, epoch});
     session->Open([this, node, epoch](pb::AgentMessage&& message) { Receive(node, epoch, std::move(message)); },
                   [this, node, epoch] {
                     if (Current(node, epoch)) Tell({ControlEvent::Kind::closed, node, "", nullptr, nullptr, epoch});

@@ -22,7 +22,7 @@ namespace ds {
 
 struct ControlEvent {
   enum class Kind {
-    joined,   ///< a node proved itself and has its session; `facts`
+    joined,   ///< a node proved itself and has its session; `facts`; `text`: its end of the connection
     refused,  ///< a node of this job whose program does not fit; `text` names both versions
     message,  ///< `message`; answer with ControlServer::ReadNext once it is dealt with
     closed,   ///< the node's session ended

@@ -13,8 +13,11 @@
 namespace ds {
 namespace {
 
-constexpr double kGiveUpSeconds = 10;   // after SIGKILL: a worker that still does not end is stuck in the kernel
-constexpr double kAgentEndSeconds = 1;  // a lost connection and the end of the process behind it
+constexpr double kGiveUpSeconds = 10;      // after SIGKILL: a worker that still does not end is stuck in the kernel
+constexpr double kAcknowledgeSeconds = 3;  // kernels acknowledge within a second, whatever their processes do
+constexpr double kSuspectSeconds = 3;      // agents speak once a second
+constexpr double kOwnSilenceSeconds = 2;   // Tick comes every 100 ms, unless this process is stopped or starved
+constexpr double kAgentEndSeconds = 1;     // a lost connection and the end of the process behind it
 
 MonitorTime After(MonitorTime now, double seconds) {
   return now + std::chrono::duration_cast<MonitorTime::duration>(std::chrono::duration<double>(seconds));
@@ -80,7 +83,7 @@ void JobMonitor::StartAttempt(Actions& actions, MonitorTime now) {
   give_up_at_.reset();
   for (Rank& rank : ranks_) rank.ended = false;
   progress_.Begin(ranks_.size(), now);
-  stall_told_ = false;
+  stall_told_ = stacks_asked_ = false;
   MonitorAction start{MonitorAction::Kind::start_workers};
   start.attempt = attempt_;
   actions.push_back(start);
@@ -89,8 +92,23 @@ void JobMonitor::StartAttempt(Actions& actions, MonitorTime now) {
 JobMonitor::Actions JobMonitor::AgentHeard(int node_index, MonitorTime now) {
   Actions actions;
   Node& node = nodes_[static_cast<size_t>(node_index)];
+  if (node.lost) return actions;
   node.heard = now;
   if (std::exchange(node.suspect, false)) Record(actions, "recovered", node.host, -1, "the agent answers again");
+  return actions;
+}
+
+JobMonitor::Actions JobMonitor::LinkSeen(int node_index, double unacknowledged, MonitorTime now) {
+  Actions actions;
+  Node& node = nodes_[static_cast<size_t>(node_index)];
+  if (unacknowledged < kAcknowledgeSeconds || node.lost || phase_ == Phase::starting || phase_ == Phase::ended)
+    return actions;
+  LoseNode(actions, node_index,
+           "the agent on " + node.host + " was lost: its machine has acknowledged nothing for " +
+               Seconds(unacknowledged) + " (it is down, or cut off)",
+           now);
+  Drop(actions, node_index);
+  Decide(actions, now);
   return actions;
 }
 
@@ -264,12 +282,28 @@ JobMonitor::Actions JobMonitor::Failed(Cause cause, MonitorTime now) {
 JobMonitor::Actions JobMonitor::Tick(MonitorTime now) {
   Actions actions;
   if (phase_ == Phase::starting || phase_ == Phase::ended) return actions;
+  ForgiveOwnSilence(now);
   CheckLeases(actions, now);
   if (phase_ == Phase::running) CheckStalls(actions, now);
   if (phase_ == Phase::running) CheckProgress(actions, now);
   Escalate(actions, now);
   Decide(actions, now);
   return actions;
+}
+
+/// While this process was stopped or starved it heard nobody, and what they said waits to be read: that is not their
+/// silence.
+void JobMonitor::ForgiveOwnSilence(MonitorTime now) {
+  const MonitorTime before = ticked_at_.value_or(now);
+  ticked_at_ = now;
+  if (Between(before, now) < kOwnSilenceSeconds) return;
+  const auto gap = now - before;
+  for (Node& node : nodes_) {
+    node.heard = std::min(now, node.heard + gap);
+    node.suspected_at += gap;
+  }
+  progress_at_ = std::min(now, progress_at_ + gap);
+  progress_.Shift(gap);
 }
 
 void JobMonitor::CheckLeases(Actions& actions, MonitorTime now) {
@@ -279,16 +313,21 @@ void JobMonitor::CheckLeases(Actions& actions, MonitorTime now) {
       if (!node.process_end && !AwaitsEndOf(node, now)) Drop(actions, static_cast<int>(i));
       continue;
     }
-    double silent = Between(node.heard, now);
-    if (silent >= settings_.lease_seconds) {
+    const double silent = Between(node.heard, now);
+    const bool expired = silent >= settings_.lease_seconds;
+    if (expired || (node.suspect && Between(node.suspected_at, now) >= settings_.suspect_seconds)) {
       LoseNode(actions, static_cast<int>(i),
-               "the agent on " + node.host + " was lost: silent for " + Seconds(silent) + " (launch.lease_seconds)",
+               "the agent on " + node.host + " was lost: silent for " + Seconds(silent) + " (" +
+                   (expired ? "launch.lease_seconds" : "launch.suspect_seconds") + "), though its machine answers",
                now);
       Drop(actions, static_cast<int>(i));
-    } else if (silent >= settings_.suspect_seconds && !node.suspect) {
+    } else if (silent >= kSuspectSeconds && !node.suspect) {
       node.suspect = true;
+      node.suspected_at = now;
       Record(actions, "suspect", node.host, -1,
-             "the agent on " + node.host + " has been silent for " + Seconds(silent) + " (launch.suspect_seconds)");
+             "the agent on " + node.host + " has been silent for " + Seconds(silent) +
+                 ", though its machine answers: it is stopped or starved, and lost if that lasts " +
+                 Seconds(settings_.suspect_seconds) + " more (launch.suspect_seconds)");
     }
   }
 }
@@ -299,9 +338,15 @@ bool JobMonitor::Judged(int rank) const {
   return !node.suspect && !node.lost;
 }
 
+/// Once a stall: a worker that is being ended would answer worse than before.
+void JobMonitor::AskStacks(Actions& actions) {
+  if (!std::exchange(stacks_asked_, true)) actions.push_back({MonitorAction::Kind::ask_stacks});
+}
+
 void JobMonitor::CheckStalls(Actions& actions, MonitorTime now) {
   std::vector<int> stalled = progress_.Stalled(now, [&](int rank) { return Judged(rank); });
   if (stalled.empty()) {
+    stacks_asked_ = false;
     if (std::exchange(stall_told_, false)) Record(actions, "stall_over", "", -1, "every rank makes progress again");
     return;
   }
@@ -318,7 +363,7 @@ void JobMonitor::CheckStalls(Actions& actions, MonitorTime now) {
              "); " + std::to_string(stalled.size()) + " of " + std::to_string(ranks_.size()) +
              " ranks do not move. What their threads do: stacks/rank-N-attempt-" + std::to_string(attempt_) +
              ".txt in the run directory");
-  actions.push_back({MonitorAction::Kind::ask_stacks});
+  AskStacks(actions);
 }
 
 void JobMonitor::CheckProgress(Actions& actions, MonitorTime now) {
@@ -330,7 +375,7 @@ void JobMonitor::CheckProgress(Actions& actions, MonitorTime now) {
                      " (launch.progress_seconds): " + Who(laggard, HostOf(laggard)) + " lags, " +
                      progress_.Describe(laggard);
   Record(actions, "no_progress", HostOf(laggard), laggard, text);
-  actions.push_back({MonitorAction::Kind::ask_stacks});
+  AskStacks(actions);
   troubles_.push_back({Trouble::Weight::own,
                        {"no_progress", HostOf(laggard), laggard, 0, 0, text},
                        static_cast<int>(ExitCode::no_progress),
@@ -358,7 +403,7 @@ void JobMonitor::Escalate(Actions& actions, MonitorTime now) {
     kill_at_.reset();
     if (AllEnded()) return;
     Record(actions, "kill", "", -1, "workers are left after their grace: killing them");
-    actions.push_back({MonitorAction::Kind::ask_stacks});
+    AskStacks(actions);
     actions.push_back({MonitorAction::Kind::kill_workers});
     give_up_at_ = After(now, kGiveUpSeconds);
   }

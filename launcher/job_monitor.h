@@ -94,6 +94,8 @@ class JobMonitor {
   using Actions = std::vector<MonitorAction>;
   Actions Begin(MonitorTime now);  ///< every agent has joined
   Actions AgentHeard(int node, MonitorTime now);
+  /// The kernel of its machine has acknowledged nothing for `unacknowledged` seconds of what was sent; 0: all is well.
+  Actions LinkSeen(int node, double unacknowledged, MonitorTime now);
   Actions AgentClosed(int node, MonitorTime now);  ///< its session ended
   /// Its process ended; `text`: what else is known of why.
   Actions AgentEnded(int node, int code, int signal, MonitorTime now, const std::string& text = "");
@@ -114,7 +116,7 @@ class JobMonitor {
     std::string host;
     MonitorTime heard;
     bool suspect = false, closed = false, lost = false, dropped = false;  ///< dropped: we killed its agent
-    MonitorTime closed_at;
+    MonitorTime closed_at, suspected_at;
     std::optional<WorkerEnd> process_end;  ///< code and signal only
   };
   struct Rank {
@@ -134,8 +136,10 @@ class JobMonitor {
   void BeginFailing(Actions& actions, MonitorTime now);
   void LoseNode(Actions& actions, int node, const std::string& why, MonitorTime now);
   void Drop(Actions& actions, int node_index);
+  void ForgiveOwnSilence(MonitorTime now);
   void CheckLeases(Actions& actions, MonitorTime now);
   void CheckProgress(Actions& actions, MonitorTime now);
+  void AskStacks(Actions& actions);
   void CheckStalls(Actions& actions, MonitorTime now);
   bool Judged(int rank) const;
   void Escalate(Actions& actions, MonitorTime now);
@@ -152,18 +156,19 @@ class JobMonitor {
   std::vector<Node> nodes_;
   std::vector<Rank> ranks_;
   Phase phase_ = Phase::starting;
+  std::optional<MonitorTime> ticked_at_;
   int64_t attempt_ = 0, restarts_left_ = 0;
   int64_t furthest_step_ = 0;    ///< of all attempts
   int64_t step_in_attempt_ = 0;  ///< the furthest; 0: none was done
   MonitorTime progress_at_;
   ProgressWatch progress_;
-  bool stall_told_ = false;         ///< and nothing has moved since
-  MonitorTime failed_at_;           ///< the newest attempt that failed
-  std::vector<Trouble> troubles_;   ///< of this attempt
-  std::vector<WorkerEnd> victims_;  ///< of this attempt
-  int signal_ = 0;                  ///< the first that the user sent
-  bool signal_is_cause_ = false;    ///< it came before any failure
-  int passed_signal_ = 0;           ///< the newest that programs got and might go on after; 0: none
+  bool stall_told_ = false, stacks_asked_ = false;  ///< and nothing has moved since
+  MonitorTime failed_at_;                           ///< the newest attempt that failed
+  std::vector<Trouble> troubles_;                   ///< of this attempt
+  std::vector<WorkerEnd> victims_;                  ///< of this attempt
+  int signal_ = 0;                                  ///< the first that the user sent
+  bool signal_is_cause_ = false;                    ///< it came before any failure
+  int passed_signal_ = 0;                           ///< the newest that programs got and might go on after; 0: none
   MonitorTime passed_at_;
   bool passed_is_cause_ = false;      ///< they did not
   int completed_ = 0;                 ///< workers of this attempt that did all their steps

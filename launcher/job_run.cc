@@ -216,6 +216,9 @@ class Run {
     Clock::time_point now = Clock::now();
     if (event) std::visit([&](auto& e) { Guarded([&] { On(e, now); }); }, *event);
     if (now >= next_tick_) {
+      for (uint32_t node = 0; node < job_.hosts.size(); ++node) {
+        Perform(monitor_.LinkSeen(static_cast<int>(node), agents_.Unacknowledged(node, now), now));
+      }
       Perform(monitor_.Tick(now));
       next_tick_ = now + kTick;
     }

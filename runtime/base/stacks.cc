@@ -270,6 +270,8 @@ std::string ThreadsOf(pid_t pid) {
   return text.empty() ? "process " + std::to_string(pid) + " is gone\n" : text;
 }
 
+bool IsStopped(pid_t pid) { return StateOf(Line("/proc/" + std::to_string(pid) + "/stat")) == 'T'; }
+
 std::string ThreadsOfGroup(pid_t group) {
   std::string text;
   for (const std::filesystem::path& process : Numbered("/proc")) {

@@ -26,6 +26,9 @@ std::string AllStacks();
 /// kernel's stack where this user may see it. Says so when there is no such process.
 std::string ThreadsOf(pid_t pid);
 
+/// Whether the process is stopped (SIGSTOP).
+bool IsStopped(pid_t pid);
+
 /// ThreadsOf every process in the process group `group`.
 std::string ThreadsOfGroup(pid_t group);
 

@@ -438,9 +438,11 @@ std::vector<Key> OtherKeys() {
       Number("launch.grace_seconds", "number above 0", DS_FIELD(launch.grace_seconds), ReadPositive, nullptr,
              "time to end in after a signal, before SIGKILL (after a failure our own workers get 5 s)"),
       Number("launch.lease_seconds", "number above 0", DS_FIELD(launch.lease_seconds), ReadPositive, nullptr,
-             "a node that is silent for so long is lost"),
-      Number("launch.suspect_seconds", "number above 0", DS_FIELD(launch.suspect_seconds), ReadPositive, nullptr,
-             "a node that is silent for so long is reported; at most lease_seconds"),
+             "a node that is silent for so long is lost, and so is a launcher to its agents"),
+      Number(
+          "launch.suspect_seconds", "number above 0", DS_FIELD(launch.suspect_seconds), ReadPositive, nullptr,
+          "an agent that is silent though its machine answers is suspected after 3 s, and lost so much later; at most "
+          "lease_seconds"),
       Number(
           "launch.progress_seconds", "number, 0 or more", DS_FIELD(launch.progress_seconds),
           [](const Value& value) { return ReadNumber(value, 0, 1e9); }, nullptr,

@@ -56,7 +56,7 @@ TEST_CASE("A rank that is stopped cannot answer: what the kernel shows of it is 
   REQUIRE(job.Wait(40) == 5);
   CHECK(CauseOf(job.Summary(), "rank") == "1");
   CHECK(Text(Event(job, "stalled"), "rank") == "1");
-  CHECK(Stacks(job, 1).find("did not answer; seen from outside") != std::string::npos);
+  CHECK(Stacks(job, 1).find("The worker is stopped; seen from outside") != std::string::npos);
   CHECK(Stacks(job, 1).find("): stopped") != std::string::npos);
   CHECK(job.NothingLeft());
 }

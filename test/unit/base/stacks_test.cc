@@ -65,6 +65,8 @@ TEST_CASE("A stopped process is seen from outside, with all of its group; one th
   for (int i = 0; i < 500 && ThreadsOf(pid).find("stopped") == std::string::npos; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   CHECK(ThreadsOf(pid).find("(sh): stopped") != std::string::npos);
+  CHECK(IsStopped(pid));
+  CHECK(!IsStopped(::getpid()));
   ::kill(-pid, SIGKILL);
   while (::waitpid(-1, nullptr, 0) > 0) {  // it, and its orphan
   }

@@ -174,20 +174,25 @@ TEST_CASE("After a failure workers have 5 s, then they are killed, then given up
   CHECK(job.monitor.outcome().exit_code == 1);
 }
 
-TEST_CASE("A silent agent is suspected, comes back or is lost") {
+TEST_CASE("A silent agent whose machine answers is suspected for suspect_seconds, comes back or is lost") {
   Harness job;
-  job.Pass(19.5, {1});
+  job.Pass(2.5, {1});
   CHECK(job.CountEvents("suspect") == 0);
   job.Pass(1, {1});
   CHECK(job.CountEvents("suspect") == 1);
-  SECTION("back in time") {
+  SECTION("stopped for ten seconds: back in time, and suspected anew") {
+    job.Pass(6.5, {1});
     job.Pass(1);
     CHECK(job.CountEvents("recovered") == 1);
-    job.Pass(29, {1});
+    job.Pass(22, {1});
+    CHECK(job.CountEvents("suspect") == 2);
     CHECK(job.CountEvents("node_lost") == 0);
+    CHECK(!job.monitor.stopping());
   }
   SECTION("lost") {
-    job.Pass(10, {1});
+    job.Pass(19, {1});
+    CHECK(job.CountEvents("node_lost") == 0);
+    job.Pass(1, {1});
     CHECK(job.CountEvents("node_lost") == 1);
     CHECK(job.Count(Kind::drop_agent) == 1);
     job.Take(job.monitor.AgentEnded(0, 0, SIGKILL, job.At()));  // our own doing
@@ -197,8 +202,56 @@ TEST_CASE("A silent agent is suspected, comes back or is lost") {
     CHECK(job.monitor.outcome().exit_code == 4);
     CHECK(job.monitor.outcome().cause->kind == "node_lost");
     CHECK(job.monitor.outcome().cause->signal == 0);
-    CHECK(job.monitor.outcome().cause->message.find("launch.lease_seconds") != std::string::npos);
+    CHECK(job.monitor.outcome().cause->message.find("launch.suspect_seconds") != std::string::npos);
   }
+}
+
+TEST_CASE("lease_seconds bounds any silence") {
+  MonitorSettings settings;
+  settings.suspect_seconds = settings.lease_seconds = 5;
+  Harness job(settings);
+  job.Pass(4.5, {0});
+  CHECK(job.CountEvents("node_lost") == 0);
+  job.Pass(1, {0});
+  CHECK(job.CountEvents("node_lost") == 1);
+  for (int rank : {2, 3}) job.Victim(rank);
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().cause->message.find("launch.lease_seconds") != std::string::npos);
+}
+
+TEST_CASE("A machine that acknowledges nothing for 3 s is lost, whatever its agent said last") {
+  Harness job;
+  job.Pass(1);
+  job.Take(job.monitor.LinkSeen(1, 2.9, job.At()));
+  job.Take(job.monitor.LinkSeen(0, 0, job.At()));
+  CHECK(job.CountEvents("node_lost") == 0);
+  job.Take(job.monitor.LinkSeen(1, 3.0, job.At()));
+  job.Take(job.monitor.LinkSeen(1, 3.1, job.At()));
+  CHECK(job.CountEvents("node_lost") == 1);
+  CHECK(job.Count(Kind::drop_agent) == 1);
+  job.Take(job.monitor.AgentHeard(1, job.At()));  // healed: it has no say
+  for (int rank : {0, 1}) job.Victim(rank);
+  REQUIRE(job.finished());
+  CHECK(job.CountEvents("recovered") == 0);
+  CHECK(job.monitor.outcome().exit_code == 4);
+  CHECK(job.monitor.outcome().cause->host == "b");
+  CHECK(job.monitor.outcome().cause->message.find("acknowledged nothing for 3 s") != std::string::npos);
+}
+
+TEST_CASE("A launcher that was stopped for an hour holds its own silence against nobody") {
+  MonitorSettings settings;
+  settings.progress_seconds = 60;
+  Harness job(settings);
+  job.Step(5);
+  job.Pass(30);
+  job.now += 3600;
+  job.Take(job.monitor.Tick(job.At()));
+  job.Pass(20);
+  CHECK(!job.monitor.stopping());
+  CHECK(job.CountEvents("suspect") == 0);
+  CHECK(job.CountEvents("no_progress") == 0);
+  job.Pass(11);  // 61 s without a step that count
+  CHECK(job.CountEvents("no_progress") == 1);
 }
 
 TEST_CASE("A lost connection waits for the agent's signal, a second at most") {
