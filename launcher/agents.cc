@@ -10,6 +10,7 @@
 #include "proto/version.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/random.h"
 
 namespace ds {
 namespace {

@@ -118,15 +118,4 @@ Credentials JobAuthority::Issue(const std::string& name, int days) const {
   return {Pem(x), Pem(key.get())};
 }
 
-std::string RandomHex(int bytes) {
-  std::vector<unsigned char> random(static_cast<size_t>(bytes));
-  Check(RAND_bytes(random.data(), bytes) == 1, "drawing random bytes");
-  std::string text;
-  for (unsigned char byte : random) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
-
 }  // namespace ds

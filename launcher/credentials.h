@@ -30,7 +30,4 @@ class JobAuthority {
   std::unique_ptr<Impl> impl_;
 };
 
-/// `bytes` random bytes as hexadecimal, from the system's generator.
-std::string RandomHex(int bytes);
-
 }  // namespace ds

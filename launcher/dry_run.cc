@@ -10,8 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/machine_match.h"
-#include "runtime/plan/planner.h"
-#include "runtime/plan/price.h"
+#include "runtime/run/prepare.h"
 
 namespace ds {
 namespace {
@@ -90,15 +89,7 @@ int64_t AvailableHere(const Job& job) {
 std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes, DeviceKind device) {
   std::vector<std::pair<int, std::string>> texts;
   if (job.foreign()) return texts;
-  // Every rank is a data-parallel one and has the same role: rank 0 stands for all.
-  ModelLayout layout = LayoutOf(job.spec, job.world());
-  if (job.spec.training.fp8 && device == DeviceKind::cuda && job.machine && LacksFp8(*job.machine))
-    throw UsageError("training.fp8: " + job.machine->device.name + " (" + job.machine_from +
-                     ") has no 8-bit products, which need compute capability 8.9 or more; write training.fp8: false");
-  const Machine machine = MachineFor(job.machine, device);
-  Plan plan = BuildPlan(layout, PlanOptionsOf(job.spec, 0, job.world(), device), machine);
-  CheckFits(job.spec, layout, plan, available_bytes, machine);
-  texts.emplace_back(0, ToText(layout, plan));
+  texts.emplace_back(0, PlanText(job.spec, job.world(), job.machine, job.machine_from, available_bytes, device));
   return texts;
 }
 

@@ -12,7 +12,7 @@
 #include "runtime/base/number.h"
 #include "runtime/job/data_paths.h"
 #include "runtime/job/keys.h"
-#include "runtime/plan/manifest.h"
+#include "runtime/run/prepare.h"
 
 namespace ds {
 namespace {
@@ -114,67 +114,6 @@ JobSpec SpecOfProgram(const LaunchOptions& options) {
   return spec;
 }
 
-void CheckName(const std::string& name) {
-  if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos || name.find('\0') != std::string::npos) {
-    throw UsageError("job.name `" + name +
-                     "` cannot name a folder: it must not be empty, begin with `.` or contain `/`");
-  }
-}
-
-/// RUN-ID of a checkpoint RUN-ID/checkpoints/step-N; empty when it lies elsewhere.
-std::string RunOf(const fs::path& checkpoint) {
-  fs::path folder = fs::absolute(checkpoint).lexically_normal();
-  if (folder.filename().empty()) folder = folder.parent_path();
-  if (folder.parent_path().filename() != "checkpoints") return "";
-  return folder.parent_path().parent_path().filename().string();
-}
-
-void ChooseResume(Job& job) {
-  const std::string& resume = job.options.resume;
-  if (resume == "never") return;
-  if (resume == "auto") {
-    fs::path folder = fs::path(job.options.output) / job.spec.name;
-    if (auto found = NewestComplete(folder, &job.resume_fallbacks)) job.resume = fs::absolute(*found).string();
-  } else {
-    job.resume = fs::absolute(ResolveResume(resume)).lexically_normal().string();
-  }
-  if (!job.resume.empty()) job.parent = RunOf(job.resume);
-}
-
-constexpr const char* kRunMachine = "machine.yaml";  // in a run directory
-
-/// A resume goes on with the machine file that it was begun with, so that the same algorithms give the same bits.
-void ChooseMachine(Job& job) {
-  std::optional<MachineFile> before;
-  fs::path of_run;
-  std::string unreadable;
-  if (!job.parent.empty()) {
-    of_run = fs::path(job.resume).parent_path().parent_path() / kRunMachine;
-    std::error_code ignored;
-    try {
-      if (fs::exists(fs::symlink_status(of_run, ignored))) before = ReadMachineFile(of_run);
-    } catch (const UsageError& error) {
-      unreadable = error.what();
-      if (job.options.machine.empty())
-        throw UsageError(unreadable + "\nThe run that is resumed was begun with this machine file: give another with " +
-                         "--machine FILE, or remove it to go on without one");
-    }
-  }
-  if (job.options.machine.empty()) {
-    job.machine = before;
-    if (before) job.machine_from = of_run.string();
-    return;
-  }
-  job.machine = ReadMachineFile(job.options.machine);
-  job.machine_from = job.options.machine;
-  if (!job.resume.empty() && !(before == job.machine))
-    job.machine_changed = "the run that is resumed had " +
-                          (before                ? std::string("another machine file")
-                           : !unreadable.empty() ? "one that cannot be read (" + unreadable + ")"
-                                                 : std::string("none")) +
-                          ": products may take other algorithms, and bits may differ from here on";
-}
-
 /// What is planned for nodes that nobody can ask must agree with itself.
 void CheckMachine(const Job& job) {
   if (!job.machine || !job.options.plan_for) return;
@@ -207,7 +146,7 @@ Job PrepareJob(const LaunchOptions& options) {
   job.spec = job.foreign() ? SpecOfProgram(options) : LoadJobSpec(options.job_file, options.overrides, job.world());
   ApplyKeyOptions(options, job.spec);
   if (!job.foreign() && !options.plan_for) CheckDataPaths(job.spec, options.job_file, options.overrides);
-  CheckName(job.spec.name);
+  CheckJobName(job.spec.name);
   if (job.spec.launch.min_nodes && *job.spec.launch.min_nodes < static_cast<int64_t>(job.hosts.size())) {
     throw UsageError("launch.min_nodes " + std::to_string(*job.spec.launch.min_nodes) + " is less than the job's " +
                      std::to_string(job.hosts.size()) +
@@ -217,8 +156,18 @@ Job PrepareJob(const LaunchOptions& options) {
   job.shown = ParseRankSet("--tee", options.tee, job.world());
   job.logged = ParseRankSet("--log-ranks", options.log_ranks, job.world());
   job.variable_sources = VariablesForWorkers(job.spec, options);
-  if (!options.plan_for) ChooseResume(job);
-  if (!job.foreign()) ChooseMachine(job);
+  if (!options.plan_for) {
+    ResumeChoice resume = ChooseResume(options.resume, options.output, job.spec.name);
+    job.resume = std::move(resume.checkpoint);
+    job.parent = std::move(resume.parent);
+    job.resume_fallbacks = std::move(resume.fallbacks);
+  }
+  if (!job.foreign()) {
+    MachineChoice machine = ChooseMachine(options.machine, job.resume, job.parent);
+    job.machine = std::move(machine.machine);
+    job.machine_from = std::move(machine.from);
+    job.machine_changed = std::move(machine.changed);
+  }
   CheckMachine(job);
   return job;
 }

@@ -10,11 +10,11 @@
 #include "launcher/bootstrap/bootstrap.h"
 #include "launcher/launch_options.h"
 #include "launcher/rank_map.h"
-#include "launcher/rank_set.h"
 #include "launcher/worker_environment.h"
 #include "runtime/job/hostfile.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/plan/machine_file.h"
+#include "runtime/run/rank_set.h"
 
 namespace ds {
 

@@ -13,15 +13,16 @@
 #include "launcher/credentials.h"
 #include "launcher/job_monitor.h"
 #include "launcher/node_report.h"
-#include "launcher/run_directory.h"
-#include "launcher/run_record.h"
 #include "launcher/screen.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/random.h"
 #include "runtime/base/text.h"
 #include "runtime/job/tokenizer_file.h"
 #include "runtime/plan/manifest.h"
+#include "runtime/run/run_directory.h"
+#include "runtime/run/run_record.h"
 
 namespace ds {
 namespace {
@@ -471,7 +472,7 @@ class Run {
 
   void Conclude() {
     const JobOutcome& outcome = monitor_.outcome();
-    std::string summary = record_.Summary(job_, outcome, monitor_.attempt());
+    std::string summary = record_.Summary({job_.spec, job_.world(), job_.parent}, outcome, monitor_.attempt());
     WriteLast([&] {
       directory_.Event(UnixNanoseconds(), "", -1, monitor_.attempt(), "end",
                        outcome.status + (outcome.cause ? ": " + outcome.cause->message : ""));

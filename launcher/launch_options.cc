@@ -11,6 +11,7 @@
 #include "launcher/foreign_flags.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
+#include "runtime/run/prepare.h"
 
 namespace ds {
 namespace {
@@ -47,14 +48,6 @@ std::string KeyOf(const std::string& flag) {
 
 constexpr int kMaxHosts = 65536;
 constexpr int64_t kMaxRanks = 1 << 20;
-
-Override ParseOverride(const std::string& text) {
-  size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    throw UsageError("--set " + text + ": expected KEY=VALUE, as in --set training.steps=100");
-  }
-  return {text.substr(0, equals), text.substr(equals + 1)};
-}
 
 int ParseCount(std::string_view text, const std::string& flag, int most = kMaxHosts) {
   int value = 0;

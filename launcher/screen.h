@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proto/deepshard.pb.h"
+#include "runtime/run/step_line.h"
 
 namespace ds {
 
@@ -39,15 +40,6 @@ class Screen {
 
 /// The live view when standard output is a terminal that can move its cursor, else lines. NO_COLOR is respected.
 std::unique_ptr<Screen> MakeScreen(const ScreenJob& job);
-
-/// One step as a line: "step 20/200  loss 2.3456  grad 1.23  lr 3e-04  12.3k tokens/s  123 ms  left 1 min 02 s".
-/// `left_seconds` < 0: unknown.
-std::string StepLine(const deepshard::v1::StepRecord& record, int64_t steps, double left_seconds);
-
-/// "1.23k", "45.6M"
-std::string CountText(double value);
-/// "123 MiB", "4.5 GiB"
-std::string BytesText(int64_t bytes);
 
 /// A line made safe for a terminal: UTF-8, without control characters other than tab and without escape sequences but,
 /// with `color`, those of colors (SGR), which end with the line. Of a line with carriage returns what they left to see.

@@ -3,10 +3,10 @@
 #include <fstream>
 
 #include "agent/line_limiter.h"
-#include "launcher/rank_set.h"
-#include "launcher/rotating_log.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/run/rank_set.h"
+#include "runtime/run/rotating_log.h"
 #include "test/catch.h"
 
 namespace ds {

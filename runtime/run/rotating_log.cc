@@ -1,4 +1,4 @@
-#include "launcher/rotating_log.h"
+#include "runtime/run/rotating_log.h"
 
 #include <unistd.h>
 

@@ -1,13 +1,13 @@
-#include "launcher/run_directory.h"
+#include "runtime/run/run_directory.h"
 
 #include <sys/stat.h>
 
 #include <cerrno>
 
-#include "launcher/credentials.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
+#include "runtime/base/random.h"
 
 namespace ds {
 

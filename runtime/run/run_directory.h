@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/rank_set.h"
-#include "launcher/rotating_log.h"
 #include "runtime/base/file.h"
+#include "runtime/run/rank_set.h"
+#include "runtime/run/rotating_log.h"
 
 namespace ds {
 

@@ -1,4 +1,4 @@
-#include "launcher/rank_set.h"
+#include "runtime/run/rank_set.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "launcher/run_record.h"
+#include "runtime/run/run_record.h"
 
 #include <algorithm>
 
@@ -86,7 +86,7 @@ void RunRecord::Add(const pb::StepRecord& record) {
   if (record.has_validation_loss()) validation_loss_ = record.validation_loss();
 }
 
-std::string RunRecord::Summary(const Job& job, const JobOutcome& outcome, int64_t attempt) const {
+std::string RunRecord::Summary(const RunFacts& run, const JobOutcome& outcome, int64_t attempt) const {
   JsonWriter json;
   json.BeginObject().Field("status", outcome.status).Field("exit_code", outcome.exit_code);
   WriteCause(json, outcome.cause);
@@ -111,13 +111,13 @@ std::string RunRecord::Summary(const Job& job, const JobOutcome& outcome, int64_
   WriteFootprint(json, "measured",
                  result_ && result_->has_measured() ? std::optional(result_->measured()) : std::nullopt);
   FieldOrNull(json, "checkpoint", result_ && !result_->checkpoint().empty(), result_ ? result_->checkpoint() : "");
-  json.Field("world", job.world());
-  const ParallelConfig& parallel = job.spec.parallel;
+  json.Field("world", run.world);
+  const ParallelConfig& parallel = run.spec.parallel;
   int64_t rest = parallel.tensor * parallel.pipeline * parallel.sequence;
-  json.Key("mesh").BeginObject().Field("data", job.world() / rest).Field("tensor", parallel.tensor);
+  json.Key("mesh").BeginObject().Field("data", run.world / rest).Field("tensor", parallel.tensor);
   json.Field("pipeline", parallel.pipeline).Field("sequence", parallel.sequence);
   json.Field("expert", parallel.expert).EndObject();
-  FieldOrNull(json, "parent", !job.parent.empty(), job.parent);
+  FieldOrNull(json, "parent", !run.parent.empty(), run.parent);
   json.Field("attempts", attempt).EndObject();
   return json.str();
 }

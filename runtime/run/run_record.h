@@ -5,14 +5,21 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job.h"
-#include "launcher/job_monitor.h"
 #include "proto/deepshard.pb.h"
+#include "runtime/job/job_spec.h"
+#include "runtime/run/outcome.h"
 
 namespace ds {
 
 /// A line of metrics.jsonl, keys as the documentation gives them (docs/operations.md).
 std::string MetricLine(const deepshard::v1::StepRecord& record);
+
+/// What a summary says of the run itself.
+struct RunFacts {
+  const JobSpec& spec;
+  int world = 1;
+  std::string parent;  ///< RUN-ID that is resumed; empty: none
+};
 
 /// Gathers what the summary needs while the job runs.
 class RunRecord {
@@ -22,7 +29,7 @@ class RunRecord {
   void SetResult(const deepshard::v1::WorkerResult& result) { result_ = result; }
 
   /// summary.json
-  std::string Summary(const Job& job, const JobOutcome& outcome, int64_t attempt) const;
+  std::string Summary(const RunFacts& run, const JobOutcome& outcome, int64_t attempt) const;
 
  private:
   std::optional<deepshard::v1::StepRecord> last_;

@@ -1,0 +1,101 @@
+#include "runtime/run/prepare.h"
+
+#include <filesystem>
+
+#include "runtime/base/error.h"
+#include "runtime/plan/machine_match.h"
+#include "runtime/plan/manifest.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/price.h"
+
+namespace ds {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRunMachine = "machine.yaml";  // in a run directory
+
+/// RUN-ID of a checkpoint RUN-ID/checkpoints/step-N; empty when it lies elsewhere.
+std::string RunOf(const fs::path& checkpoint) {
+  fs::path folder = fs::absolute(checkpoint).lexically_normal();
+  if (folder.filename().empty()) folder = folder.parent_path();
+  if (folder.parent_path().filename() != "checkpoints") return "";
+  return folder.parent_path().parent_path().filename().string();
+}
+
+}  // namespace
+
+Override ParseOverride(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw UsageError("--set " + text + ": expected KEY=VALUE, as in --set training.steps=100");
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+void CheckJobName(const std::string& name) {
+  if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos || name.find('\0') != std::string::npos) {
+    throw UsageError("job.name `" + name +
+                     "` cannot name a folder: it must not be empty, begin with `.` or contain `/`");
+  }
+}
+
+ResumeChoice ChooseResume(const std::string& resume, const std::string& output, const std::string& name) {
+  ResumeChoice choice;
+  if (resume == "never") return choice;
+  if (resume == "auto") {
+    if (auto found = NewestComplete(fs::path(output) / name, &choice.fallbacks))
+      choice.checkpoint = fs::absolute(*found).string();
+  } else {
+    choice.checkpoint = fs::absolute(ResolveResume(resume)).lexically_normal().string();
+  }
+  if (!choice.checkpoint.empty()) choice.parent = RunOf(choice.checkpoint);
+  return choice;
+}
+
+MachineChoice ChooseMachine(const std::string& file, const std::string& resume, const std::string& parent) {
+  MachineChoice choice;
+  std::optional<MachineFile> before;
+  fs::path of_run;
+  std::string unreadable;
+  if (!parent.empty()) {
+    of_run = fs::path(resume).parent_path().parent_path() / kRunMachine;
+    std::error_code ignored;
+    try {
+      if (fs::exists(fs::symlink_status(of_run, ignored))) before = ReadMachineFile(of_run);
+    } catch (const UsageError& error) {
+      unreadable = error.what();
+      if (file.empty())
+        throw UsageError(unreadable + "\nThe run that is resumed was begun with this machine file: give another with " +
+                         "--machine FILE, or remove it to go on without one");
+    }
+  }
+  if (file.empty()) {
+    choice.machine = before;
+    if (before) choice.from = of_run.string();
+    return choice;
+  }
+  choice.machine = ReadMachineFile(file);
+  choice.from = file;
+  if (!resume.empty() && !(before == choice.machine))
+    choice.changed = "the run that is resumed had " +
+                     (before                ? std::string("another machine file")
+                      : !unreadable.empty() ? "one that cannot be read (" + unreadable + ")"
+                                            : std::string("none")) +
+                     ": products may take other algorithms, and bits may differ from here on";
+  return choice;
+}
+
+std::string PlanText(const JobSpec& spec, int world, const std::optional<MachineFile>& machine,
+                     const std::string& machine_from, int64_t available_bytes, DeviceKind device) {
+  ModelLayout layout = LayoutOf(spec, world);
+  if (spec.training.fp8 && device == DeviceKind::cuda && machine && LacksFp8(*machine))
+    throw UsageError("training.fp8: " + machine->device.name + " (" + machine_from +
+                     ") has no 8-bit products, which need compute capability 8.9 or more; write training.fp8: false");
+  const Machine priced = MachineFor(machine, device);
+  Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 0, world, device), priced);
+  CheckFits(spec, layout, plan, available_bytes, priced);
+  return ToText(layout, plan);
+}
+
+}  // namespace ds

@@ -1,0 +1,45 @@
+// What is settled before a run begins, whoever begins it: ds-launch, or a worker without agents.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+#include "runtime/job/job_spec.h"
+#include "runtime/plan/machine_file.h"
+
+namespace ds {
+
+/// One `--set KEY=VALUE`. Throws UsageError.
+Override ParseOverride(const std::string& text);
+
+/// Throws UsageError where job.name cannot name a folder.
+void CheckJobName(const std::string& name);
+
+struct ResumeChoice {
+  std::string checkpoint;              ///< its folder, verified; empty: anew
+  std::string parent;                  ///< RUN-ID that wrote it; empty: none
+  std::vector<std::string> fallbacks;  ///< newer checkpoints that `auto` passed over, and why
+};
+
+/// `resume`: never, auto or a path, as --resume has it. Throws UsageError.
+ResumeChoice ChooseResume(const std::string& resume, const std::string& output, const std::string& name);
+
+struct MachineChoice {
+  std::optional<MachineFile> machine;
+  std::string from;     ///< where it was read
+  std::string changed;  ///< that it is another than the resumed run's; empty: it is not
+};
+
+/// `file`: of --machine; empty: that of the run which is resumed, so that the same algorithms give the same bits.
+/// Throws UsageError.
+MachineChoice ChooseMachine(const std::string& file, const std::string& resume, const std::string& parent);
+
+/// The plan of rank 0, which stands for all: every rank is a data-parallel one and has the same role. Throws UsageError
+/// when it needs more than the spec allows or than `available_bytes` (for one rank; 0: unknown).
+std::string PlanText(const JobSpec& spec, int world, const std::optional<MachineFile>& machine,
+                     const std::string& machine_from, int64_t available_bytes, DeviceKind device);
+
+}  // namespace ds
