@@ -11,6 +11,8 @@
 #include <utility>
 #include <variant>
 
+#include "agent/affinity.h"
+#include "agent/gpus.h"
 #include "agent/input_watch.h"
 #include "agent/launcher_link.h"
 #include "agent/local_server.h"
@@ -21,6 +23,7 @@
 #include "agent/workers.h"
 #include "proto/deepshard.pb.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/process.h"
 #include "runtime/base/queue.h"
@@ -103,6 +106,8 @@ struct Agent::Impl {
   pb::Bootstrap bootstrap;
   int input_fd;
   pb::NodeFacts facts;
+  std::vector<GpuFacts> gpus;
+  std::optional<Topology> topology;  ///< once it was needed
   PortClaim master_port;
   LauncherLink link;
   LocalServer server;
@@ -133,6 +138,8 @@ struct Agent::Impl {
     BecomeSubreaper();
     RaiseOpenFileLimit();
     CollectNodeFacts(bootstrap.token_path(), bootstrap.token(), facts);
+    gpus = VisibleGpus();
+    TellGpus(gpus, facts);
     facts.set_free_port(master_port.port());
     facts.set_address(AddressTowards(link.Connect()));
     link.Join(facts);
@@ -211,17 +218,50 @@ struct Agent::Impl {
     setting.attempt = message.attempt();
     setting.job_id = bootstrap.job_id();
     setting.socket_path = server.socket_path();
-    for (const pb::RankPlace& place : message.start().ranks()) {
-      if (place.gpu() < 0 || place.gpu() >= facts.gpus_size()) continue;
-      setting.gpus += (setting.gpus.empty() ? "" : ",") + std::to_string(facts.gpus(place.gpu()).index());
-    }
+    setting.gpus = GpusOfWorkers(gpus, message.start());
     asked.reset();
     master_port.LetListen();
     questions.Forget();
+    std::string unbound = Bind(setting);
+    const bool bind = message.start().bind();
     workers.Start(std::move(setting));
+    if (bind) TellAffinity(unbound);
     for (auto& [rank, worker] : workers.all()) {
       if (worker.end) AskPeersToEnd();  // it could not be started
     }
+  }
+
+  /// Gives workers their cores; returns why not.
+  std::string Bind(WorkerSetting& setting) {
+    if (!setting.start.bind()) return "";
+    for (const char* name : {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES"}) {
+      if (std::getenv(name)) return std::string(name) + " is set: workers bind their threads themselves";
+    }
+    try {
+      if (!topology) topology.emplace(Topology::OfThisMachine());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    std::vector<std::string> near;
+    for (const pb::RankPlace& place : setting.start.ranks()) {
+      const auto gpu = setting.gpus.find(place.rank());
+      near.push_back(gpu == setting.gpus.end() ? "" : gpu->second.pci);
+    }
+    const std::vector<Binding> bindings = topology->ShareOut(near);
+    for (size_t i = 0; i < bindings.size(); ++i)
+      setting.bindings[setting.start.ranks(static_cast<int>(i)).rank()] = bindings[i];
+    setting.topology = &*topology;
+    return "";
+  }
+
+  void TellAffinity(const std::string& unbound) {
+    pb::AgentMessage message = Envelope();
+    pb::Event* event = message.mutable_event();
+    event->set_unix_ns(UnixNanoseconds());
+    event->set_rank(-1);
+    event->set_kind("affinity");
+    event->set_message(unbound.empty() ? topology->Text() + workers.AffinityText() : "not bound: " + unbound);
+    link.Send(std::move(message));
   }
 
   void StopWorkers(const pb::Stop& stop) {

@@ -133,7 +133,6 @@ void CollectNodeFacts(const std::string& token_path, const std::string& token, p
   facts.set_glibc(::gnu_get_libc_version());
   facts.set_open_files(HardLimit(RLIMIT_NOFILE));
   facts.set_locked_memory(HardLimit(RLIMIT_MEMLOCK));
-  CollectGpus(facts);
   std::set<std::string> paths{"/", "/tmp"};
   if (!token_path.empty()) paths.insert(fs::path(token_path).parent_path().string());
   for (const std::string& path : paths) AddDisk(path, facts);

@@ -13,10 +13,6 @@ namespace ds {
 /// `token_path`, `token`: the launcher's token file, looked for to find out whether the output folder is shared.
 void CollectNodeFacts(const std::string& token_path, const std::string& token, deepshard::v1::NodeFacts& facts);
 
-/// GPUs that this process may use, by NVIDIA's management library, opened if it is there; CUDA_VISIBLE_DEVICES is
-/// respected. Without the library, or a driver, there are none.
-void CollectGpus(deepshard::v1::NodeFacts& facts);
-
 /// Memory of a process in bytes (resident); 0 when it is gone.
 int64_t ResidentBytes(int pid);
 

@@ -18,9 +18,12 @@ void SetDefault(std::vector<std::string>& environment, const char* name, const s
 std::vector<std::string> Workers::Environment(const Worker& worker) const {
   const pb::Start& start = setting_.start;
   std::vector<std::string> environment = InheritedEnvironment();
-  if (!setting_.gpus.empty()) SetVariable(environment, "CUDA_VISIBLE_DEVICES", setting_.gpus);
+  if (const auto gpu = setting_.gpus.find(worker.place.rank()); gpu != setting_.gpus.end()) {
+    SetVariable(environment, "CUDA_VISIBLE_DEVICES", gpu->second.visible);
+    SetVariable(environment, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // what our numbers count in
+  }
   if (foreign()) {
-    SetDefault(environment, "OMP_NUM_THREADS", std::to_string(start.threads()));
+    SetDefault(environment, "OMP_NUM_THREADS", std::to_string(ThreadsOf(worker)));
     SetDefault(environment, "ROLE_NAME", "default");
     SetDefault(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   } else if (!std::getenv("OMP_WAIT_POLICY")) {

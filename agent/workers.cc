@@ -61,7 +61,7 @@ void Workers::StartOne(Worker& worker) {
     options.stderr_fd = error.write_end;
     options.new_group = true;
     options.parent_death_signal = SIGKILL;
-    worker.pid = Spawn(options);
+    SpawnBound(worker, options);
     output_.Add(KeyOf(worker), out.TakeReadEnd(), error.TakeReadEnd(), setting_.start.log_lines_per_second());
     worker.output_open = true;
     watcher_.Watch(worker.pid);
@@ -73,6 +73,32 @@ void Workers::StartOne(Worker& worker) {
     worker.end = ProcessEnd{127, 0};
     worker.ended_at = std::chrono::steady_clock::now();
   }
+}
+
+/// Processes inherit cores and memory from the thread that forks them.
+void Workers::SpawnBound(Worker& worker, const SpawnOptions& options) {
+  const auto binding = setting_.bindings.find(worker.place.rank());
+  const auto spawn = [&] { worker.pid = Spawn(options); };
+  if (binding == setting_.bindings.end()) return spawn();
+  worker.unbound = setting_.topology->Bound(binding->second, spawn);
+}
+
+std::string Workers::AffinityText() const {
+  std::string text;
+  for (const auto& [rank, binding] : setting_.bindings) {
+    text += "; rank " + std::to_string(rank) + ": " + BindingText(binding);
+    const auto worker = workers_.find(rank);
+    if (worker != workers_.end() && !worker->second.unbound.empty())
+      text += " (not bound: " + worker->second.unbound + ")";
+  }
+  return text;
+}
+
+uint32_t Workers::ThreadsOf(const Worker& worker) const {
+  const uint32_t threads = setting_.start.threads();
+  const auto binding = setting_.bindings.find(worker.place.rank());
+  if (binding == setting_.bindings.end()) return threads;
+  return std::max(1u, std::min(threads, static_cast<uint32_t>(binding->second.threads)));
 }
 
 std::vector<std::string> Workers::Argv(const Worker& worker) const {
@@ -94,7 +120,7 @@ pb::Assignment Workers::AssignmentOf(const Worker& worker) const {
   assignment.set_rank(worker.place.rank());
   assignment.set_world_size(start.world_size());
   assignment.set_local_rank(worker.place.local_rank());
-  assignment.set_threads(start.threads());
+  assignment.set_threads(ThreadsOf(worker));
   assignment.set_interface_address(start.interface_address());
   assignment.set_run_directory(start.run_directory());
   assignment.set_resume(start.resume());
@@ -102,8 +128,8 @@ pb::Assignment Workers::AssignmentOf(const Worker& worker) const {
   assignment.set_machine(start.machine());
   assignment.set_attempt(setting_.attempt);
   assignment.set_job_id(setting_.job_id);
-  // CUDA_VISIBLE_DEVICES names the GPUs of this node's workers, in their order.
-  if (worker.place.gpu() >= 0) assignment.set_gpu(worker.place.local_rank());
+  const auto gpu = setting_.gpus.find(worker.place.rank());
+  if (gpu != setting_.gpus.end()) assignment.set_gpu(static_cast<uint32_t>(gpu->second.place));
   return assignment;
 }
 

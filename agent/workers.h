@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/affinity.h"
+#include "agent/gpus.h"
 #include "agent/local_server.h"
 #include "agent/output_reader.h"
 #include "proto/deepshard.pb.h"
@@ -20,6 +22,7 @@ struct Worker {
   deepshard::v1::RankPlace place;
   pid_t pid = -1;  ///< also its process group; -1: could not be started
   std::optional<ProcessEnd> end;
+  std::string unbound;  ///< what of its binding could not be done; empty: nothing
   std::chrono::steady_clock::time_point ended_at;
   bool linked = false, output_open = false;
   bool reported = false;  ///< its end
@@ -40,7 +43,9 @@ struct WorkerSetting {
   int64_t attempt = 0;
   std::string job_id;
   std::string socket_path;
-  std::string gpus;  ///< for CUDA_VISIBLE_DEVICES; empty: leave it alone
+  std::map<uint32_t, WorkerGpu> gpus;    ///< by rank
+  const Topology* topology = nullptr;    ///< that `bindings` are of
+  std::map<uint32_t, Binding> bindings;  ///< by rank; none: workers are not bound
 };
 
 class Workers {
@@ -50,6 +55,9 @@ class Workers {
   /// Forks one worker a place, from the calling thread, whose end they do not survive. A worker that cannot be started
   /// has ended with exit code 127 and a failure that says why.
   void Start(WorkerSetting setting);
+
+  /// "; rank 0: CPUs 0-3, memory 0; rank 1: ..."
+  std::string AffinityText() const;
 
   /// The first message to a worker that linked up.
   deepshard::v1::Assignment AssignmentOf(const Worker& worker) const;
@@ -69,6 +77,8 @@ class Workers {
 
  private:
   void StartOne(Worker& worker);
+  void SpawnBound(Worker& worker, const SpawnOptions& options);
+  uint32_t ThreadsOf(const Worker& worker) const;
   std::vector<std::string> Argv(const Worker& worker) const;
   std::vector<std::string> Environment(const Worker& worker) const;  // worker_environment.cc
 

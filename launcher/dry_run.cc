@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "launcher/bind.h"
 #include "launcher/bootstrap/bootstrap.h"
 #include "launcher/bootstrap/choose.h"
 #include "launcher/job.h"
@@ -98,7 +99,7 @@ std::string DescribeJob(const Job& job) {
                      std::to_string(job.hosts.size()) + (job.hosts.size() == 1 ? " node\n\n" : " nodes\n\n");
   if (job.foreign()) text += "Program\n  " + CommandText(job.program) + "\n\n";
   text += RankTable(job) + "\n" + AgentTable(job);
-  text += DescribeVariables(job.variable_sources, job.foreign()) + "\n";
+  text += DescribeVariables(job.variable_sources, job.foreign()) + "\n" + DescribeBind(job) + "\n";
   if (!job.resume.empty()) text += "Resumes from\n  " + job.resume + "\n\n";
   if (job.foreign()) return text;
   if (!job.spec.notes.empty()) {

@@ -1,6 +1,5 @@
 #include "launcher/job.h"
 
-#include <glob.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "launcher/program.h"
 #include "runtime/base/error.h"
 #include "runtime/base/number.h"
+#include "runtime/base/nvml.h"
 #include "runtime/job/data_paths.h"
 #include "runtime/job/keys.h"
 #include "runtime/run/prepare.h"
@@ -21,16 +21,9 @@ namespace fs = std::filesystem;
 
 constexpr int kDefaultCpuWorkers = 2;
 
-/// GPUs of this machine by their device files: enough to choose a number of workers; the agent looks closer.
+/// GPUs of this machine, as its agent will find them. Asking takes a while: once.
 int CountGpusHere() {
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-    std::string_view list = visible;
-    if (list.empty() || list[0] == '-') return 0;
-    return 1 + static_cast<int>(std::count(list.begin(), list.end(), ','));
-  }
-  glob_t found{};
-  int count = ::glob("/dev/nvidia[0-9]*", 0, nullptr, &found) == 0 ? static_cast<int>(found.gl_pathc) : 0;
-  ::globfree(&found);
+  static const int count = static_cast<int>(VisibleGpus().size());
   return count;
 }
 

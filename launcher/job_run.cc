@@ -10,6 +10,7 @@
 #include <map>
 
 #include "launcher/agents.h"
+#include "launcher/bind.h"
 #include "launcher/credentials.h"
 #include "launcher/job_monitor.h"
 #include "launcher/node_report.h"
@@ -165,6 +166,7 @@ class Run {
       Record("preflight", found.host, -1, found.message);
     }
     shares_ = ShareMachines(job_.hosts, agents_.facts());
+    if (std::string why = CannotBind(job_, shares_); !why.empty()) Record("affinity", "", -1, why);
     if (!troubles.empty()) {
       return Stop({"preflight", troubles[0].host, -1, 0, static_cast<int>(ExitCode::preflight), troubles[0].message});
     }
@@ -173,9 +175,12 @@ class Run {
 
   void WriteReports() {
     for (uint32_t node = 0; node < job_.hosts.size(); ++node) {
-      NodeReport report{agents_.host(node), agents_.facts()[node], agents_.clock_offsets()[node]};
-      directory_.Write("report/" + report.host + ".json", ToJson(report) + "\n");
+      WriteReport(node, "");
     }
+  }
+  void WriteReport(uint32_t node, const std::string& affinity) {
+    NodeReport report{agents_.host(node), agents_.facts()[node], agents_.clock_offsets()[node], affinity};
+    directory_.Write("report/" + report.host + ".json", ToJson(report) + "\n");
   }
 
   /// The plan against the memory of the node that has least of it for each worker.
@@ -291,6 +296,8 @@ class Run {
     if (event.rank() >= 0 && !Owns(node, event.rank())) return;
     directory_.Event(event.unix_ns(), agents_.host(node), event.rank(), monitor_.attempt(), event.kind(),
                      event.message());
+    // A line a node, which nobody waits for: it is in the reports.
+    if (event.kind() == "affinity") return WriteReport(node, event.message());
     screen_->Notice(event.kind() + ": " + event.message());
   }
 
@@ -401,6 +408,7 @@ class Run {
     start.set_node_count(static_cast<uint32_t>(job_.hosts.size()));
     start.set_threads(static_cast<uint32_t>(share.threads));
     start.set_interface_address(AddressOf(node));
+    start.set_bind(Binds(job_, share, start.ranks_size()));
     start.set_log_lines_per_second(job_.spec.launch.log_lines_per_second);
     start.set_run_directory(directory_.path().string());
     start.set_run_id(directory_.run_id());

@@ -35,6 +35,7 @@ constexpr char kFooter[] =
 /// Options that stand for a key of the spec, launch.NAME.
 const std::vector<std::pair<std::string, std::string>> kKeyOptions = {
     {"--interface", "Network of control and data: an interface's name (eth0), an address or a network (10.0.0.0/24)"},
+    {"--bind", "auto, cores or none: whether workers get cores and memory of their own, near their GPUs"},
     {"--agent", "ds-agent on the nodes: an absolute path, or a name for their PATH. Default: where ds-launch's own is"},
     {"--ssh-config", "A file for ssh -F (bootstrap ssh). Default: ssh's own files"},
     {"--ssh-port", "The port of sshd on the hosts (bootstrap ssh). Default: as ssh is configured"},

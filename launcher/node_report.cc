@@ -81,6 +81,7 @@ std::string ToJson(const NodeReport& report) {
     json.BeginObject().Field("path", disk.path()).Field("size", disk.size()).Field("free", disk.free()).EndObject();
   }
   json.EndList().Field("clock_offset_seconds", static_cast<double>(report.clock_offset_ns) * 1e-9);
+  if (!report.affinity.empty()) json.Field("affinity", report.affinity);
   json.Field("agent_pid", facts.pid()).EndObject();
   return json.str();
 }

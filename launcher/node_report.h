@@ -13,6 +13,7 @@ struct NodeReport {
   std::string host;
   deepshard::v1::NodeFacts facts;
   int64_t clock_offset_ns = 0;  ///< how far the node's clock is ahead of the launcher's
+  std::string affinity{};  ///< which cores and memory its workers got; empty: they have not started, or are not bound
 };
 
 /// report/HOST.json

@@ -31,12 +31,16 @@ std::vector<RankEntry> MapRanks(const std::vector<HostSlots>& hosts) {
 }
 
 std::vector<NodeShare> ShareMachines(const std::vector<HostSlots>& hosts, const std::vector<pb::NodeFacts>& facts) {
-  std::map<std::string, int> workers, gpus;
-  for (size_t i = 0; i < hosts.size(); ++i) workers[facts[i].boot_id()] += Workers(hosts[i]);
+  std::map<std::string, int> agents, workers, gpus;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    ++agents[facts[i].boot_id()];
+    workers[facts[i].boot_id()] += Workers(hosts[i]);
+  }
   std::vector<NodeShare> shares;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const std::string& machine = facts[i].boot_id();
-    shares.push_back({std::max(1, static_cast<int>(facts[i].cores()) / std::max(1, workers[machine])), gpus[machine]});
+    shares.push_back({std::max(1, static_cast<int>(facts[i].cores()) / std::max(1, workers[machine])), gpus[machine],
+                      agents[machine] == 1});
     gpus[machine] += SlotSpan(hosts[i]);
   }
   return shares;

@@ -23,6 +23,7 @@ std::vector<RankEntry> MapRanks(const std::vector<HostSlots>& hosts);
 struct NodeShare {
   int threads = 1;    ///< of CPU, a worker: agents on one machine share its cores, every worker has at least one
   int first_gpu = 0;  ///< agents on one machine share out its GPUs in order
+  bool alone = true;  ///< no other agent of the job is on its machine
 };
 
 /// By node. `facts` in the order of `hosts`; nodes with the same boot id are one machine.

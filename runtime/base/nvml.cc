@@ -4,8 +4,11 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstdlib>
-#include <sstream>
+#include <optional>
+
+#include "runtime/base/visible_gpus.h"
 
 namespace ds {
 namespace {
@@ -15,6 +18,12 @@ using NvmlDevice = void*;
 struct NvmlMemory {
   unsigned version = sizeof(NvmlMemory) | 2u << 24;
   unsigned long long total = 0, reserved = 0, free = 0, used = 0;
+};
+/// nvmlPciInfo_t
+struct NvmlPci {
+  char legacy_bus_id[16] = {};
+  unsigned domain = 0, bus = 0, device = 0, device_id = 0, subsystem_id = 0;
+  char bus_id[32] = {};
 };
 constexpr unsigned kNameSize = 96;
 
@@ -31,6 +40,10 @@ struct Nvml {
   // Facts that nothing depends on: absent from a library, they are not told.
   int (*compute_capability)(NvmlDevice, int* major, int* minor) = nullptr;
   int (*cuda_version)(int*) = nullptr;  ///< 1000 * major + 10 * minor
+  int (*pci)(NvmlDevice, NvmlPci*) = nullptr;
+  int (*mig_mode)(NvmlDevice, unsigned* current, unsigned* pending) = nullptr;
+  int (*most_instances)(NvmlDevice, unsigned*) = nullptr;
+  int (*instance)(NvmlDevice, unsigned index, NvmlDevice*) = nullptr;
 
   template <class Function>
   bool Find(Function& function, const char* symbol) {
@@ -39,7 +52,7 @@ struct Nvml {
   }
 
   bool Open() {
-    library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    library = ::dlopen(NvmlLibrary().c_str(), RTLD_NOW | RTLD_LOCAL);
     return library && Find(init, "nvmlInit_v2") && Find(shutdown, "nvmlShutdown") &&
            Find(driver_version, "nvmlSystemGetDriverVersion") && Find(count, "nvmlDeviceGetCount_v2") &&
            Find(handle, "nvmlDeviceGetHandleByIndex_v2") && Find(name, "nvmlDeviceGetName") &&
@@ -48,59 +61,86 @@ struct Nvml {
   void FindFacts() {
     Find(compute_capability, "nvmlDeviceGetCudaComputeCapability");
     Find(cuda_version, "nvmlSystemGetCudaDriverVersion_v2");
+    Find(pci, "nvmlDeviceGetPciInfo_v3");
+    Find(mig_mode, "nvmlDeviceGetMigMode");
+    Find(most_instances, "nvmlDeviceGetMaxMigDeviceCount");
+    Find(instance, "nvmlDeviceGetMigDeviceHandleByIndex");
+  }
+
+  GpuFacts FactsOf(NvmlDevice device) const {
+    char text[kNameSize] = {};
+    NvmlMemory bytes;
+    GpuFacts gpu;
+    if (name(device, text, sizeof text) == 0) gpu.name = text;
+    if (uuid(device, text, sizeof text) == 0) gpu.uuid = text;
+    if (memory(device, &bytes) == 0) {
+      gpu.memory = static_cast<int64_t>(bytes.total);
+      gpu.memory_used = static_cast<int64_t>(bytes.used);
+      gpu.memory_free = static_cast<int64_t>(bytes.free);
+    }
+    return gpu;
+  }
+
+  std::string PciOf(NvmlDevice device) const {
+    NvmlPci found;
+    if (!pci || pci(device, &found) != 0) return "";
+    char text[32];
+    std::snprintf(text, sizeof text, "%04x:%02x:%02x.0", found.domain, found.bus, found.device);
+    return text;
+  }
+
+  std::string CapabilityOf(NvmlDevice device) const {
+    int major = 0, minor = 0;
+    if (!compute_capability || compute_capability(device, &major, &minor) != 0) return "";
+    return std::to_string(major) + "." + std::to_string(minor);
+  }
+
+  GpuUnit UnitOf(NvmlDevice device) const {
+    GpuUnit unit{FactsOf(device), false, {}};
+    unit.gpu.pci = PciOf(device);
+    unit.gpu.compute_capability = CapabilityOf(device);
+    unsigned divided = 0, pending = 0, most = 0;
+    if (!mig_mode || !most_instances || !instance || mig_mode(device, &divided, &pending) != 0 || divided == 0)
+      return unit;
+    unit.divided = true;
+    most_instances(device, &most);
+    for (unsigned i = 0; i < most; ++i) {
+      NvmlDevice part = nullptr;
+      if (instance(device, i, &part) != 0) continue;
+      GpuFacts facts = FactsOf(part);
+      facts.instance = true;
+      facts.pci = unit.gpu.pci;
+      facts.compute_capability = unit.gpu.compute_capability;
+      unit.instances.push_back(std::move(facts));
+    }
+    return unit;
   }
 };
 
-/// Those that CUDA_VISIBLE_DEVICES leaves.
-std::vector<GpuFacts> Visible(const std::vector<GpuFacts>& all) {
-  const char* filter = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (!filter) return all;
-  std::vector<GpuFacts> visible;
-  std::istringstream entries(filter);
-  for (std::string entry; std::getline(entries, entry, ',');) {
-    const GpuFacts* found = nullptr;
-    for (const GpuFacts& gpu : all) {
-      if (entry == std::to_string(gpu.index) || (entry.starts_with("GPU-") && gpu.uuid.starts_with(entry))) {
-        found = &gpu;
-        break;
-      }
-    }
-    if (!found) break;
-    visible.push_back(*found);
-  }
-  return visible;
-}
-
 }  // namespace
+
+std::string NvmlLibrary() {
+  const char* other = std::getenv("DS_NVML_LIBRARY");
+  return other && *other ? other : "libnvidia-ml.so.1";
+}
 
 std::vector<GpuFacts> VisibleGpus() {
   Nvml nvml;
   if (!nvml.Open()) return {};
   nvml.FindFacts();
-  std::vector<GpuFacts> all;
+  std::vector<GpuUnit> units;
   unsigned count = 0;
   nvml.count(&count);
   for (unsigned i = 0; i < count; ++i) {
     NvmlDevice device = nullptr;
-    if (nvml.handle(i, &device) != 0) continue;
-    char text[kNameSize] = {};
-    NvmlMemory memory;
-    GpuFacts gpu;
-    gpu.index = static_cast<int>(i);
-    if (nvml.name(device, text, sizeof text) == 0) gpu.name = text;
-    if (nvml.uuid(device, text, sizeof text) == 0) gpu.uuid = text;
-    if (nvml.memory(device, &memory) == 0) {
-      gpu.memory = static_cast<int64_t>(memory.total);
-      gpu.memory_used = static_cast<int64_t>(memory.used);
-      gpu.memory_free = static_cast<int64_t>(memory.free);
-    }
-    int major = 0, minor = 0;
-    if (nvml.compute_capability && nvml.compute_capability(device, &major, &minor) == 0)
-      gpu.compute_capability = std::to_string(major) + "." + std::to_string(minor);
-    all.push_back(gpu);
+    if (nvml.handle(i, &device) != 0) continue;  // not ours (a cgroup), or broken: CUDA does not count it either
+    units.push_back(nvml.UnitOf(device));
+    units.back().gpu.index = static_cast<int>(units.size()) - 1;
+    for (GpuFacts& part : units.back().instances) part.index = units.back().gpu.index;
   }
   nvml.shutdown();
-  return Visible(all);
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  return SelectVisible(units, list ? std::optional<std::string_view>(list) : std::nullopt);
 }
 
 std::string GpuDriverVersion() {

@@ -449,6 +449,10 @@ std::vector<Key> OtherKeys() {
           "no step for so long ends the job; 0: never"),
       Number("launch.join_seconds", "number above 0", DS_FIELD(launch.join_seconds), ReadPositive, nullptr,
              "time for all agents to be brought up and to join; more for many hosts or slow logins"),
+      Choice(
+          "launch.bind", DS_FIELD(launch.bind), kBindNames, nullptr,
+          "workers get cores and memory near their GPU, or a share of their node; auto: on nodes with several workers "
+          "and two cores or more for each; `--bind` wins"),
       Number(
           "launch.log_lines_per_second", "number, 0 or more", DS_FIELD(launch.log_lines_per_second),
           [](const Value& value) { return ReadNumber(value, 0, 1e9); }, nullptr,

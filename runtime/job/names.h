@@ -20,6 +20,8 @@ inline const Names<RecomputeMode> kRecomputeNames = {{"none", RecomputeMode::non
                                                      {"attention", RecomputeMode::attention},
                                                      {"full", RecomputeMode::full}};
 inline const Names<OnNan> kOnNanNames = {{"stop", OnNan::stop}, {"skip", OnNan::skip}};
+inline const Names<BindChoice> kBindNames = {
+    {"auto", BindChoice::automatic}, {"cores", BindChoice::cores}, {"none", BindChoice::none}};
 inline const Names<DeviceChoice> kDeviceNames = {
     {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"gpu", DeviceChoice::gpu}};
 inline const Names<SchedulerKind> kSchedulerNames = {{"LRRangeTest", SchedulerKind::lr_range_test},
