@@ -19,6 +19,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/cpu_name.h"
 #include "runtime/base/file.h"
+#include "runtime/base/interface.h"
 
 namespace ds {
 namespace {
@@ -103,6 +104,16 @@ void AddDisk(const std::string& path, pb::NodeFacts& facts) {
   disk->set_free(static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize));
 }
 
+void AddInterfaces(pb::NodeFacts& facts) {
+  for (const NetworkInterface& interface : NetworkInterfaces()) {
+    auto* fact = facts.add_interfaces();
+    fact->set_name(interface.name);
+    fact->set_address(interface.Network());
+    fact->set_up(interface.up);
+    fact->set_megabits(interface.megabits);
+  }
+}
+
 bool TokenSeen(const std::string& path, const std::string& token) {
   if (path.empty()) return false;
   std::ifstream file(path, std::ios::binary);
@@ -133,6 +144,7 @@ void CollectNodeFacts(const std::string& token_path, const std::string& token, p
   facts.set_glibc(::gnu_get_libc_version());
   facts.set_open_files(HardLimit(RLIMIT_NOFILE));
   facts.set_locked_memory(HardLimit(RLIMIT_MEMLOCK));
+  AddInterfaces(facts);
   std::set<std::string> paths{"/", "/tmp"};
   if (!token_path.empty()) paths.insert(fs::path(token_path).parent_path().string());
   for (const std::string& path : paths) AddDisk(path, facts);

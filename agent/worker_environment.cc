@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "agent/workers.h"
+#include "runtime/base/interface.h"
 
 namespace ds {
 namespace {
@@ -11,6 +12,12 @@ namespace pb = ::deepshard::v1;
 /// Unless the node's own environment has it; launch.env and --export come later and win.
 void SetDefault(std::vector<std::string>& environment, const char* name, const std::string& value) {
   if (!std::getenv(name)) SetVariable(environment, name, value);
+}
+
+/// The interface that a program's data connections should use; empty where all nodes are one machine.
+std::string NetworkOf(const pb::Start& start) {
+  const std::string& address = start.interface_address();
+  return address.empty() || address.starts_with("127.") || address == "::1" ? "" : InterfaceNameOf(address);
 }
 
 }  // namespace
@@ -25,6 +32,11 @@ std::vector<std::string> Workers::Environment(const Worker& worker) const {
   if (foreign()) {
     SetDefault(environment, "OMP_NUM_THREADS", std::to_string(ThreadsOf(worker)));
     SetDefault(environment, "ROLE_NAME", "default");
+    const std::string interface = NetworkOf(start);
+    if (!interface.empty()) {
+      SetDefault(environment, "NCCL_SOCKET_IFNAME", "=" + interface);  // =: this name, and none that begins with it
+      SetDefault(environment, "GLOO_SOCKET_IFNAME", interface);
+    }
     SetDefault(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   } else if (!std::getenv("OMP_WAIT_POLICY")) {
     // A kernel's threads that spin between parallel regions would take their cores from the threads that communicate.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "launcher/network.h"
 #include "proto/names.h"
 #include "proto/version.h"
 #include "runtime/base/clock.h"
@@ -47,9 +46,10 @@ Agents::~Agents() { EndAll(); }
 std::optional<Cause> Agents::BringUp() {
   ControlServer::Options server;
   server.job_id = job_id_;
-  const LaunchNetwork network = ChooseNetwork(bootstrap_->OnThisMachine());
-  server.bind_address = network.bind;
-  server.reach_address = network.reach;
+  network_ = ChooseNetwork(bootstrap_->OnThisMachine(), options_.hosts, options_.interface,
+                           [this](const HostSlots& host) { return bootstrap_->NetworkName(host); });
+  server.bind_address = network_.bind;
+  server.reach_address = network_.Reach();
   server.nodes = static_cast<uint32_t>(options_.hosts.size());
   server.lease_seconds = options_.settings.lease_seconds;
   server.on_event = [this](ControlEvent event) { queue_.Push(std::move(event)); };

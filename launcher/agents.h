@@ -13,6 +13,7 @@
 #include "launcher/control_server.h"
 #include "launcher/job_monitor.h"
 #include "launcher/link_watch.h"
+#include "launcher/network.h"
 #include "proto/deepshard.pb.h"
 #include "runtime/base/queue.h"
 #include "runtime/base/signal.h"
@@ -27,10 +28,11 @@ using LaunchEvent = std::variant<ControlEvent, AgentEnded, SignalArrived>;
 class Agents {
  public:
   struct Options {
-    std::string bootstrap;          ///< launch.bootstrap
-    BootstrapSettings settings;     ///< how long agents may take to join, and a launcher be silent, among others
-    std::vector<HostSlots> hosts;   ///< one agent each, in order
-    std::string token_path, token;  ///< what agents look for to see whether the output folder is shared; may be empty
+    std::string bootstrap;           ///< launch.bootstrap
+    BootstrapSettings settings;      ///< how long agents may take to join, and a launcher be silent, among others
+    std::vector<HostSlots> hosts;    ///< one agent each, in order
+    std::string interface = "auto";  ///< launch.interface
+    std::string token_path, token;   ///< what agents look for to see whether the output folder is shared; may be empty
   };
   /// Checks that the bootstrap reaches every host. Throws UsageError naming the host. Makes the job's credentials and
   /// takes this process's signals; call on the main thread before there are others.
@@ -61,6 +63,8 @@ class Agents {
   void BeginAttempt(int64_t attempt) { server_->BeginAttempt(attempt); }
   /// How agents are brought up, and why so.
   const BootstrapChoice& bootstrap() const { return choice_; }
+  /// Which address agents dial, and why; after BringUp.
+  const LaunchNetwork& network() const { return network_; }
   bool SeesAgentsEnd() const { return bootstrap_->SeesAgentsEnd(); }
   /// Whether all agents are on this machine.
   bool OnThisMachine() const { return bootstrap_->OnThisMachine(); }
@@ -87,6 +91,7 @@ class Agents {
   Queue<LaunchEvent> queue_;
   std::unique_ptr<SignalWatcher> signals_;
   BootstrapChoice choice_;
+  LaunchNetwork network_;
   std::unique_ptr<Bootstrap> bootstrap_;
   JobAuthority authority_;
   std::unique_ptr<ControlServer> server_;

@@ -289,8 +289,12 @@ ControlServer::ControlServer(const Options& options, const JobAuthority& authori
   impl_->server = builder.BuildAndStart();
   if (!impl_->server) throw RuntimeError("cannot listen for agents on " + options.bind_address);
   impl_->door->Open();
-  const std::string& host = options.reach_address.empty() ? options.bind_address : options.reach_address;
-  impl_->address = host + ":" + std::to_string(impl_->door->port());
+  const std::string port = ":" + std::to_string(impl_->door->port());
+  impl_->address = options.reach_address.empty() ? options.bind_address : options.reach_address;
+  for (size_t at = 0; (at = impl_->address.find(',', at)) != std::string::npos; at += port.size() + 1) {
+    impl_->address.insert(at, port);
+  }
+  impl_->address += port;
 }
 
 ControlServer::~ControlServer() {

@@ -40,7 +40,7 @@ class ControlServer {
   struct Options {
     std::string job_id;
     std::string bind_address;   ///< HOST without port; the port is the system's choice
-    std::string reach_address;  ///< HOST that agents dial; empty: bind_address
+    std::string reach_address;  ///< HOST that agents dial, or several with commas; empty: bind_address
     uint32_t nodes = 0;
     double lease_seconds = 30;
     std::function<void(ControlEvent)> on_event;  ///< any thread; must return at once
@@ -50,7 +50,7 @@ class ControlServer {
   ControlServer(const Options& options, const JobAuthority& authority);
   ~ControlServer();  ///< ends every session and wait; no event comes after
 
-  /// HOST:PORT that agents dial
+  /// HOST:PORT that agents dial, or several with commas
   const std::string& address() const;
 
   /// Dropped when the node has no session.

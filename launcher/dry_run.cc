@@ -8,6 +8,7 @@
 #include "launcher/bootstrap/bootstrap.h"
 #include "launcher/bootstrap/choose.h"
 #include "launcher/job.h"
+#include "launcher/network.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/machine_match.h"
@@ -50,6 +51,13 @@ std::string AgentTable(const Job& job) {
   std::string text = "Agents: bootstrap " + choice.Text() + "; credentials go over standard input\n";
   for (const HostSlots& host : job.hosts) {
     if (std::string refusal = bootstrap->Refusal(host); !refusal.empty()) throw UsageError(refusal);
+  }
+  const std::string& interface = job.spec.launch.interface;
+  if (!bootstrap->OnThisMachine() || interface != "auto") {
+    const LaunchNetwork network = ChooseNetwork(bootstrap->OnThisMachine(), job.hosts, interface,
+                                                [&](const HostSlots& host) { return bootstrap->NetworkName(host); });
+    text += "  dial ds-launch at " + network.Reach() + " (" + network.reason + "); data goes over " +
+            (interface == "auto" ? "the interface that they dial from" : "launch.interface " + interface) + "\n";
   }
   for (const BootstrapCommand& command : bootstrap->Commands(job.hosts)) {
     text += "  " + command.host + ": " + CommandText(command.argv) + "\n";

@@ -12,6 +12,7 @@
 #include "launcher/agents.h"
 #include "launcher/bind.h"
 #include "launcher/credentials.h"
+#include "launcher/data_network.h"
 #include "launcher/job_monitor.h"
 #include "launcher/node_report.h"
 #include "launcher/screen.h"
@@ -90,6 +91,7 @@ Agents::Options AgentOptions(const Job& job) {
   options.bootstrap = job.bootstrap();
   options.settings = BootstrapSettingsOf(job);
   options.hosts = job.hosts;
+  options.interface = job.spec.launch.interface;
   return options;
 }
 
@@ -162,6 +164,7 @@ class Run {
     bool checkpoints = !job_.foreign() && job_.spec.checkpoint.every >= 0;
     std::vector<PreflightTrouble> troubles =
         CheckNodes(job_.hosts, agents_.facts(), {checkpoints, !job_.foreign(), job_.spec.training.device});
+    ChooseAddresses(troubles);
     for (const PreflightTrouble& found : troubles) {
       Record("preflight", found.host, -1, found.message);
     }
@@ -171,6 +174,16 @@ class Run {
       return Stop({"preflight", troubles[0].host, -1, 0, static_cast<int>(ExitCode::preflight), troubles[0].message});
     }
     CheckMemory();
+  }
+
+  void ChooseAddresses(std::vector<PreflightTrouble>& troubles) {
+    const std::string& wanted = job_.spec.launch.interface;
+    data_network_ = ChooseDataNetwork(job_.hosts, agents_.facts(), wanted, agents_.OnThisMachine());
+    troubles.insert(troubles.end(), data_network_.troubles.begin(), data_network_.troubles.end());
+    if (!data_network_.troubles.empty() || (agents_.OnThisMachine() && wanted == "auto")) return;
+    Record("network", "", -1,
+           "control: " + agents_.network().Reach() + " (" + agents_.network().reason +
+               "); data: " + data_network_.Text(job_.hosts));
   }
 
   void WriteReports() {
@@ -407,7 +420,7 @@ class Run {
     start.set_world_size(static_cast<uint32_t>(job_.world()));
     start.set_node_count(static_cast<uint32_t>(job_.hosts.size()));
     start.set_threads(static_cast<uint32_t>(share.threads));
-    start.set_interface_address(AddressOf(node));
+    start.set_interface_address(data_network_.nodes[node].address);
     start.set_bind(Binds(job_, share, start.ranks_size()));
     start.set_log_lines_per_second(job_.spec.launch.log_lines_per_second);
     start.set_run_directory(directory_.path().string());
@@ -426,7 +439,7 @@ class Run {
       AddVariable(start, "CROSS_RANK", std::to_string(node));  // DeepSpeed's name for it
     }
     const LaunchOptions& options = job_.options;
-    start.set_master_address(options.master_address.empty() ? AddressOf(0) : options.master_address);
+    start.set_master_address(options.master_address.empty() ? data_network_.nodes[0].address : options.master_address);
     start.set_master_port(options.master_port != 0 ? static_cast<uint32_t>(options.master_port)
                                                    : agents_.facts()[0].free_port());
   }
@@ -435,15 +448,6 @@ class Run {
     pb::EnvironmentVariable* variable = start.add_environment();
     variable->set_name(name);
     variable->set_value(value);
-  }
-
-  /// Where data connections of a node bind: its own address where the hostfile gives a loopback one, else 127.0.0.1
-  /// (with the local bootstrap all nodes are this machine). Sockets of one family only reach each other: ::1 beside
-  /// others is 127.0.0.1 too. Elsewhere the address that the node's agent reached the launcher from.
-  std::string AddressOf(uint32_t node) const {
-    if (!agents_.OnThisMachine()) return agents_.facts()[node].address();
-    const std::string& host = job_.hosts[node].host;
-    return host.starts_with("127.") || (host == "::1" && job_.hosts.size() == 1) ? host : "127.0.0.1";
   }
 
   // ---- files
@@ -511,6 +515,7 @@ class Run {
   RunRecord record_;
   std::string token_ = RandomHex(16);
   std::vector<NodeShare> shares_;
+  DataNetwork data_network_;
   std::map<int, std::deque<std::string>> last_lines_;
   Clock::time_point next_tick_ = Clock::now(), next_beat_ = Clock::now();
   bool finished_ = false, files_fail_ = false;

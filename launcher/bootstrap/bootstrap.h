@@ -48,6 +48,9 @@ class Bootstrap {
 
   virtual std::vector<BootstrapCommand> Commands(const std::vector<HostSlots>& hosts) const = 0;
 
+  /// The name or address by which `host` is found in the network, where this bootstrap knows better than the hostfile.
+  virtual std::string NetworkName(const HostSlots& host) const { return host.host; }
+
   /// Whether every agent is on this machine, and the launcher listens on loopback alone.
   virtual bool OnThisMachine() const = 0;
 

@@ -72,6 +72,9 @@ class SshBootstrap final : public Bootstrap {
     return commands;
   }
 
+  /// A name that only ssh's configuration knows (`Host w1`, `HostName 10.0.0.1`).
+  std::string NetworkName(const HostSlots& host) const override { return SshHostName(settings_, host); }
+
   bool OnThisMachine() const override { return false; }
 
   void BringUp(const std::vector<AgentPlace>& agents) override {

@@ -1,8 +1,18 @@
 #include "launcher/bootstrap/ssh_command.h"
 
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/process.h"
 
 namespace ds {
 
@@ -50,6 +60,43 @@ std::vector<std::string> SshCommand(const BootstrapSettings& settings, const Hos
   if (!host.user.empty()) argv.insert(argv.end(), {"-l", host.user});
   argv.insert(argv.end(), {"--", host.host, "exec " + ShellWord(settings.AgentProgram()) + " " + argument});
   return argv;
+}
+
+std::string SshHostName(const BootstrapSettings& settings, const HostSlots& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.host.c_str(), nullptr, &hints, &found) == 0) {
+    ::freeaddrinfo(found);
+    return host.host;
+  }
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return host.host;
+  std::string text;
+  try {
+    SpawnOptions options;
+    options.argv = {"ssh", "-G"};  // prints what the configuration says of the host; connects to nobody
+    if (settings.ssh_config != "auto") options.argv.insert(options.argv.end(), {"-F", settings.ssh_config});
+    options.argv.insert(options.argv.end(), {"--", host.host});
+    options.environment = InheritedEnvironment();
+    options.stdout_fd = pipe[1];
+    const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    options.stderr_fd = null;
+    const pid_t pid = Spawn(options);
+    ::close(null);
+    ::close(std::exchange(pipe[1], -1));
+    char block[4096];
+    for (ssize_t n; (n = ::read(pipe[0], block, sizeof block)) > 0;) text.append(block, static_cast<size_t>(n));
+    ::waitpid(pid, nullptr, 0);
+  } catch (const Error&) {  // no ssh: bringing up says so
+  }
+  for (const int fd : pipe) {
+    if (fd >= 0) ::close(fd);
+  }
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("hostname ")) return line.substr(9);
+  }
+  return host.host;
 }
 
 }  // namespace ds

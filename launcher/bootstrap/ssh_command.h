@@ -20,4 +20,7 @@ int ConnectSeconds(double join_seconds);
 std::vector<std::string> SshCommand(const BootstrapSettings& settings, const HostSlots& host,
                                     const std::string& argument);
 
+/// The host as the resolver knows it: itself, or the HostName that ssh's configuration gives a name that it does not.
+std::string SshHostName(const BootstrapSettings& settings, const HostSlots& host);
+
 }  // namespace ds
