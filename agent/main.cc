@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "agent/agent.h"
+#include "agent/daemon/command.h"
 #include "proto/attach.h"
 #include "proto/channel.h"
 #include "proto/deepshard.pb.h"
@@ -24,6 +25,7 @@ namespace {
 constexpr char kHelp[] =
     "ds-agent is started for you, one on each node, by ds-launch and ds-report. It reads who it is and the job's\n"
     "credentials from standard input, connects to the launcher, starts one worker a slot and ends when the job does.\n"
+    "ds-agent --daemon stays and starts agents for launchers of its user: ds-agent --daemon --help.\n"
     "Options: --help, --version; --attached, where other programs may write to the same streams (ssh): it says that it "
     "is\n"
     "there, reads one message with its length, and ends when standard input does; and --node-from NAME, where all "
@@ -103,6 +105,11 @@ deepshard::v1::Bootstrap ReadAttached() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--daemon") == 0) {
+    ds::PrepareGrpc();
+    ::signal(SIGPIPE, SIG_IGN);
+    return ds::DaemonMain(argc, argv);
+  }
   std::string node_from;
   bool attached = false;
   if (argc == 3 && std::strcmp(argv[1], "--node-from") == 0 && *argv[2]) {

@@ -33,7 +33,7 @@ void Check(bool ok, const char* what) {
   if (ok) return;
   char reason[256];
   ERR_error_string_n(ERR_get_error(), reason, sizeof reason);
-  throw RuntimeError(std::string("cannot make the job's credentials: ") + what + ": " + reason);
+  throw RuntimeError(std::string("cannot make credentials: ") + what + ": " + reason);
 }
 
 std::string Text(const Memory& memory) {
@@ -86,10 +86,12 @@ struct JobAuthority::Impl {
   std::string pem;
 };
 
-JobAuthority::JobAuthority() : impl_(std::make_unique<Impl>()) {
+JobAuthority::JobAuthority() : JobAuthority("DeepShard job authority", 400) {}
+
+JobAuthority::JobAuthority(const std::string& name, int days) : impl_(std::make_unique<Impl>()) {
   impl_->key.reset(EVP_EC_gen("P-256"));
   Check(impl_->key != nullptr, "making a P-256 key");
-  impl_->certificate = NewCertificate(impl_->key.get(), "DeepShard job authority", 400);
+  impl_->certificate = NewCertificate(impl_->key.get(), name, days);
   X509* x = impl_->certificate.get();
   Check(X509_set_issuer_name(x, X509_get_subject_name(x)) == 1, "naming the issuer");
   Add(x, x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
@@ -99,7 +101,21 @@ JobAuthority::JobAuthority() : impl_(std::make_unique<Impl>()) {
   impl_->pem = Pem(x);
 }
 
+JobAuthority::JobAuthority(const std::string& certificate, const std::string& private_key)
+    : impl_(std::make_unique<Impl>()) {
+  Memory pem(BIO_new_mem_buf(certificate.data(), static_cast<int>(certificate.size())));
+  Memory key(BIO_new_mem_buf(private_key.data(), static_cast<int>(private_key.size())));
+  const auto no_password = [](char*, int, int, void*) { return 0; };
+  impl_->certificate.reset(PEM_read_bio_X509(pem.get(), nullptr, no_password, nullptr));
+  Check(impl_->certificate != nullptr, "reading the authority's certificate");
+  impl_->key.reset(PEM_read_bio_PrivateKey(key.get(), nullptr, no_password, nullptr));
+  Check(impl_->key != nullptr, "reading the authority's key");
+  impl_->pem = Pem(impl_->certificate.get());
+}
+
 JobAuthority::~JobAuthority() = default;
+
+std::string JobAuthority::private_key() const { return Pem(impl_->key.get()); }
 
 const std::string& JobAuthority::certificate() const { return impl_->pem; }
 

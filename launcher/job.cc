@@ -126,6 +126,8 @@ BootstrapSettings BootstrapSettingsOf(const Job& job) {
   settings.agent = launch.agent;
   settings.ssh_config = launch.ssh_config;
   settings.ssh_port = static_cast<int>(launch.ssh_port);
+  settings.daemon_site = launch.daemon_site;
+  settings.daemon_port = static_cast<int>(launch.daemon_port);
   settings.join_seconds = launch.join_seconds;
   settings.lease_seconds = launch.lease_seconds;
   return settings;

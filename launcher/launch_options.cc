@@ -39,6 +39,8 @@ const std::vector<std::pair<std::string, std::string>> kKeyOptions = {
     {"--agent", "ds-agent on the nodes: an absolute path, or a name for their PATH. Default: where ds-launch's own is"},
     {"--ssh-config", "A file for ssh -F (bootstrap ssh). Default: ssh's own files"},
     {"--ssh-port", "The port of sshd on the hosts (bootstrap ssh). Default: as ssh is configured"},
+    {"--daemon-site", "The site identity's file (bootstrap daemon). Default: ~/.config/deepshard/site.yaml"},
+    {"--daemon-port", "The port that daemons listen on (bootstrap daemon). Default: as the site's file says"},
 };
 
 std::string KeyOf(const std::string& flag) {
@@ -94,6 +96,14 @@ void CheckProgramOptions(const LaunchOptions& options) {
 }
 
 void CheckTogether(const LaunchOptions& options) {
+  if (!options.make_identity.empty()) {
+    if (!options.job_file.empty() || !options.program.empty())
+      throw UsageError("--make-identity makes files and starts nothing: leave the job out");
+    if (options.hostfile.empty())
+      throw UsageError("--make-identity " + options.make_identity +
+                       ": for which hosts? Add --hostfile HOSTS: each gets a certificate of its own");
+    return;
+  }
   if (options.job_file.empty() && options.program.empty()) {
     throw UsageError(
         "what shall run? Give a job file (ds-launch JOB.yaml) or a program (ds-launch -- PROGRAM ARGS...)");
@@ -171,6 +181,8 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   app.add_option("--tee", options.tee,
                  "Ranks whose lines the screen shows: all, none, or as in 0,4-7. Default: all. Logs have them anyway");
   app.add_option("--log-ranks", options.log_ranks, "Ranks that have a log, logs/rank-N.log, written likewise");
+  app.add_option("--make-identity", options.make_identity,
+                 "DIR: write a site identity there for daemons on the hosts of --hostfile, or add to it and renew it");
   app.add_flag("--version", version, "Print the version");
   RefuseForeignFlags(app, arguments);
   if (ParseArguments(app, std::move(arguments))) return {};
@@ -182,12 +194,14 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
     if (app.count(flag) > 0 && text->empty())
       throw UsageError(std::string(flag) + ": expected all, none, or ranks as in 0,4-7");
   }
+  if (app.count("--make-identity") > 0 && options.make_identity.empty())
+    throw UsageError("--make-identity: an empty name; write a folder's");
   if (app.count("--machine") > 0 && options.machine.empty())
     throw UsageError("--machine: an empty name; write a machine file's path, or leave the option out");
   for (const auto& [flag, meaning] : kKeyOptions) {
     if (app.count(flag) == 0) continue;
     std::string value = key_options[flag];
-    if (flag == "--ssh-config") value = std::filesystem::absolute(value).string();
+    if (flag == "--ssh-config" || flag == "--daemon-site") value = std::filesystem::absolute(value).string();
     options.key_options.push_back({flag, KeyOf(flag), value});
   }
   for (const std::string& text : overrides) options.overrides.push_back(ParseOverride(text));

@@ -33,6 +33,7 @@ struct LaunchOptions {
   std::string resume = "never";
   bool dry_run = false;
   std::string tee, log_ranks;                   ///< ranks, as RankSet reads them; empty: all
+  std::string make_identity;                    ///< a folder for a site identity; empty: a job is launched
   std::optional<std::pair<int, int>> plan_for;  ///< nodes, slots a node
   std::string machine;                          ///< a machine file; empty: none, or that of the run that is resumed
 };

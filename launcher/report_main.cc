@@ -73,6 +73,11 @@ int Main(int argc, char** argv) {
   app.add_option("--ssh-port", options.settings.ssh_port,
                  "The port of sshd on the hosts (bootstrap ssh). Default: as ssh is configured")
       ->check(CLI::Range(1, 65535));
+  app.add_option("--daemon-site", options.settings.daemon_site,
+                 "The site identity's file (bootstrap daemon). Default: ~/.config/deepshard/site.yaml");
+  app.add_option("--daemon-port", options.settings.daemon_port,
+                 "The port that daemons listen on (bootstrap daemon). Default: as the site's file says")
+      ->check(CLI::Range(1, 65535));
   app.add_flag("--json", options.json, "One JSON object a node, a line each");
   app.add_flag("--version", version, "Print the version");
   if (std::optional<int> code = ParseArguments(app, NormalisedArguments(argc, argv))) return *code;

@@ -1,5 +1,5 @@
 // The name that a TLS ClientHello asks for.
-#include <cstring>
+#include <string_view>
 
 #include "proto/front_door.h"
 
@@ -45,7 +45,10 @@ bool AsksFor(Reader names, const std::string& server_name) {
     const size_t type = list.Number(1);
     const Reader name = list.Block(2);
     if (!list.good || type != kHostName) continue;
-    return name.size == server_name.size() && std::memcmp(name.data, server_name.data(), name.size) == 0;
+    std::string_view asked(reinterpret_cast<const char*>(name.data), name.size), wanted = server_name;
+    if (!wanted.starts_with("*.")) return asked == wanted;
+    wanted.remove_prefix(1);
+    return asked.size() > wanted.size() && asked.ends_with(wanted);
   }
   return false;
 }

@@ -19,7 +19,7 @@ namespace ds {
 class FrontDoor {
  public:
   /// Listens on `host` (a name or address, IPv6 in brackets) and `port` (0: the system's choice); lets those in who ask
-  /// for `server_name`. Throws RuntimeError naming the address.
+  /// for `server_name` (LookAtClientHello). Throws std::runtime_error naming the address.
   FrontDoor(const std::string& host, uint16_t port, std::string server_name, FrontDoorLimits limits);
   ~FrontDoor();
 
@@ -45,7 +45,8 @@ enum class ClientHello {
   wanted,      ///< whole, and it asks for the name
   foreign,     ///< no ClientHello, or for somebody else
 };
-/// RFC 8446 and 6066: a ClientHello in one record, whose server_name extension is `server_name`.
+/// RFC 8446 and 6066: a ClientHello in one record, whose server_name extension is `server_name`; "*.REST" stands for
+/// all names that end so.
 ClientHello LookAtClientHello(const uint8_t* bytes, size_t size, const std::string& server_name);
 
 /// No ClientHello that is let in is longer.

@@ -82,11 +82,13 @@ using OnAgentEnd = std::function<void(AgentEnded)>;  ///< on any thread
 
 /// What the user may say of bringing agents up, by the spec's keys.
 struct BootstrapSettings {
-  std::string agent = "auto";       ///< launch.agent: ds-agent's path on the nodes, or a name for their PATH
-  std::string ssh_config = "auto";  ///< launch.ssh_config: a file for ssh -F
-  int ssh_port = 0;                 ///< launch.ssh_port; 0: as ssh is configured
-  double join_seconds = 60;         ///< launch.join_seconds: until when every agent must have joined
-  double lease_seconds = 30;        ///< launch.lease_seconds
+  std::string agent = "auto";        ///< launch.agent: ds-agent's path on the nodes, or a name for their PATH
+  std::string ssh_config = "auto";   ///< launch.ssh_config: a file for ssh -F
+  int ssh_port = 0;                  ///< launch.ssh_port; 0: as ssh is configured
+  double join_seconds = 60;          ///< launch.join_seconds: until when every agent must have joined
+  double lease_seconds = 30;         ///< launch.lease_seconds
+  std::string daemon_site = "auto";  ///< launch.daemon_site: the launcher's end of the site identity
+  int daemon_port = 0;               ///< launch.daemon_port; 0: as the site file says
 
   /// argv[0] of an agent: `agent`, or ds-agent beside this program.
   std::string AgentProgram() const;
@@ -96,6 +98,7 @@ std::unique_ptr<Bootstrap> MakeLocalBootstrap(const BootstrapSettings& settings,
 std::unique_ptr<Bootstrap> MakeSshBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
 /// Throws UsageError where mpirun is not Open MPI's, or this build has no MPI.
 std::unique_ptr<Bootstrap> MakeMpiBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
+std::unique_ptr<Bootstrap> MakeDaemonBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
 
 /// `kind`: local, ssh, slurm, mpi or daemon, as ChooseBootstrap gives it. Throws UsageError where this build has no
 /// such bootstrap.

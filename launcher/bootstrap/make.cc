@@ -13,7 +13,8 @@ std::unique_ptr<Bootstrap> MakeBootstrap(const std::string& kind, const Bootstra
   if (kind == "local") return MakeLocalBootstrap(settings, std::move(on_end));
   if (kind == "ssh") return MakeSshBootstrap(settings, std::move(on_end));
   if (kind == "mpi") return MakeMpiBootstrap(settings, std::move(on_end));
-  if (kind == "slurm" || kind == "daemon") {
+  if (kind == "daemon") return MakeDaemonBootstrap(settings, std::move(on_end));
+  if (kind == "slurm") {
     throw UsageError("bootstrap `" + kind +
                      "` is not in this build, which brings agents up on this machine only: use "
                      "--bootstrap local (hosts: localhost, 127.0.0.N, this machine's names)");

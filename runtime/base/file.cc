@@ -57,7 +57,8 @@ void SyncPath(const fs::path& path) {
 void WriteFileAtomically(const fs::path& path, std::string_view bytes) {
   fs::path temporary = path.string() + ".tmp." + std::to_string(::getpid());
   {
-    Descriptor file{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
+    ::unlink(temporary.c_str());  // what a killed process left, or somebody put there
+    Descriptor file{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)};
     if (file.fd < 0) throw SystemError("cannot create " + temporary.string(), errno);
     try {
       WriteAll(file.fd, bytes, temporary);
@@ -96,8 +97,13 @@ void ReplaceSymlink(const fs::path& target, const fs::path& link) {
 }
 
 LineFile::LineFile(const fs::path& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   if (fd_ < 0) throw SystemError("cannot open " + path.string(), errno);
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(std::exchange(fd_, -1));
+    throw RuntimeError(path.string() + " is not a regular file");
+  }
 }
 
 LineFile::~LineFile() {

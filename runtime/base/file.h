@@ -29,7 +29,8 @@ void ReplaceSymlink(const std::filesystem::path& target, const std::filesystem::
 /// Appends whole lines to one file; each Append is one write(2). Owned by one thread.
 class LineFile {
  public:
-  explicit LineFile(const std::filesystem::path& path);  ///< opens for append, creates
+  /// Opens for append, creates. A symbolic link, a pipe or a device is refused: whoever put it there is not asked.
+  explicit LineFile(const std::filesystem::path& path);
   ~LineFile();
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;

@@ -149,6 +149,8 @@ struct LaunchConfig {
   BindChoice bind = BindChoice::automatic;
   double log_lines_per_second = 10000;                  ///< of a rank; 0: no limit
   int64_t log_rotate = int64_t{1} << 30, log_keep = 4;  ///< bytes of a rank's log file, 0: no limit; older files
+  std::string daemon_site = "auto";                     ///< auto: ~/.config/deepshard/site.yaml
+  int64_t daemon_port = 0;                              ///< 0: as the site file says
   bool operator==(const LaunchConfig&) const = default;
 };
 

@@ -8,21 +8,24 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/random.h"
+#include "runtime/run/output_folder.h"
 
 namespace ds {
 
 namespace fs = std::filesystem;
 
 RunDirectory::RunDirectory(const fs::path& output, const std::string& name) {
-  fs::path parent = fs::absolute(output).lexically_normal() / name;
-  MakeDirectories(parent);
+  const fs::path parent = PrepareOutputFolder(output, name);
   for (int tries = 0;; ++tries) {
     run_id_ = CompactUtcTime(UnixNanoseconds()) + "-" + RandomHex(3);
     path_ = parent / run_id_;
-    if (::mkdir(path_.c_str(), 0777) == 0) break;
+    if (::mkdir(path_.c_str(), 0775) == 0) break;  // never what somebody else put there
     if (errno != EEXIST || tries == 10) throw SystemError("cannot make the run directory " + path_.string(), errno);
   }
-  for (const char* folder : {"plan", "report", "logs", "checkpoints"}) MakeDirectories(path_ / folder);
+  for (const char* folder : {"plan", "report", "logs", "checkpoints"}) {
+    const fs::path inside = path_ / folder;
+    if (::mkdir(inside.c_str(), 0775) != 0) throw SystemError("cannot make " + inside.string(), errno);
+  }
   metrics_ = std::make_unique<LineFile>(path_ / "metrics.jsonl");
   events_ = std::make_unique<LineFile>(path_ / "events.jsonl");
   ReplaceSymlink(run_id_, parent / "latest");

@@ -16,7 +16,8 @@ namespace ds {
 class RunDirectory {
  public:
   /// Makes OUTPUT/NAME/RUN-ID (RUN-ID: UTC time and a short random hash; never one that exists) and points
-  /// OUTPUT/NAME/latest to it. Throws Error naming the path.
+  /// OUTPUT/NAME/latest to it, where nobody else can put something in its stead (PrepareOutputFolder). Throws Error
+  /// naming the path.
   RunDirectory(const std::filesystem::path& output, const std::string& name);
 
   const std::filesystem::path& path() const { return path_; }

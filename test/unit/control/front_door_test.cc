@@ -101,6 +101,9 @@ TEST_CASE("A ClientHello is known by the name that it asks for, however it comes
   CHECK(Look(hello, LauncherName("another-job")) == ClientHello::foreign);
   CHECK(Look(HelloFor(name + "x"), name) == ClientHello::foreign);
   CHECK(Look(HelloFor(""), name) == ClientHello::foreign);
+  CHECK(Look(HelloFor("w1.node.deepshard"), "*.node.deepshard") == ClientHello::wanted);
+  CHECK(Look(HelloFor(".node.deepshard"), "*.node.deepshard") == ClientHello::foreign);
+  CHECK(Look(HelloFor("w1.node.deepshard.org"), "*.node.deepshard") == ClientHello::foreign);
   CHECK(Look("GET / HTTP/1.1\r\n\r\n", name) == ClientHello::foreign);
   CHECK(Look(std::string("\x16\x03\x01\xff\xff", 5), name) == ClientHello::foreign);  // longer than any record
   // Any byte of it changed, or cut short and told to be whole: nothing is read beyond its end.

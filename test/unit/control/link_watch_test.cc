@@ -122,7 +122,8 @@ class Namespaces {
 
 TEST_CASE("A peer that reads nothing acknowledges all the same; connections that are gone wait for nothing") {
   Connection c;
-  Connect(c, "127.0.0.1", [] {}, [] {});
+  Connect(
+      c, "127.0.0.1", [] {}, [] {});
   LinkWatch watch;
   watch.Watch(7, c.peer);
   CHECK(Beat(watch, c, 1.5) < 0.5);
