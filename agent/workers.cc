@@ -11,6 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/text.h"
 
 namespace ds {
 namespace {
@@ -67,7 +68,7 @@ void Workers::StartOne(Worker& worker) {
     watcher_.Watch(worker.pid);
   } catch (const Error& error) {
     pb::WorkerFailure failure;
-    failure.set_message(error.what());
+    failure.set_message(RepairUtf8(error.what()));  // it may name a file: protobuf's text is UTF-8
     worker.failure = failure;
     worker.pid = -1;  // one that could not be watched is gone
     worker.end = ProcessEnd{127, 0};

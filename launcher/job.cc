@@ -133,9 +133,21 @@ BootstrapSettings BootstrapSettingsOf(const Job& job) {
   return settings;
 }
 
+namespace {
+
+std::string WorkingDirectory() {
+  std::error_code error;
+  const fs::path path = fs::current_path(error);
+  if (error) throw UsageError("the working directory cannot be found (" + error.message() + "): change to another one");
+  return path.string();
+}
+
+}  // namespace
+
 Job PrepareJob(const LaunchOptions& options) {
   Job job;
   job.options = options;
+  job.working_directory = WorkingDirectory();
   job.hosts = ChooseHosts(options);
   job.ranks = MapRanks(job.hosts);
   job.spec = job.foreign() ? SpecOfProgram(options) : LoadJobSpec(options.job_file, options.overrides, job.world());

@@ -25,6 +25,7 @@ struct Job {
   std::vector<RankEntry> ranks;
   std::vector<std::string> program;              ///< a program's whole command line; empty: a training job
   std::vector<VariableSource> variable_sources;  ///< for the workers, in ascending order of precedence
+  std::string working_directory;                 ///< ds-launch's, where programs run
   RankSet shown, logged;                         ///< whose lines the screen and the logs get
   std::string resume;                            ///< a checkpoint's folder, verified; empty: anew
   std::string parent;                            ///< RUN-ID that wrote it; empty: none

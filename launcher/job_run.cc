@@ -96,6 +96,10 @@ Agents::Options AgentOptions(const Job& job) {
 }
 
 RunDirectory MakeRunDirectory(const Job& job) {
+  const fs::path output = (fs::path(job.working_directory) / job.options.output).lexically_normal();
+  if (RepairUtf8(output.string()) != output.string())
+    throw UsageError("--output " + Shown(output.string()) +
+                     ": its path is not UTF-8, and JSON files name it; choose another");
   try {
     return RunDirectory(job.options.output, job.spec.name);
   } catch (const std::exception& error) {  // std::filesystem's too: the working directory may be gone
@@ -429,7 +433,7 @@ class Run {
     if (!job_.foreign()) start.set_spec(ToYaml(job_.spec));
     if (job_.machine) start.set_machine(ToYaml(*job_.machine));
     for (const std::string& argument : job_.program) start.add_program(argument);
-    start.set_working_directory(fs::current_path().string());
+    start.set_working_directory(job_.working_directory);
     for (const VariableSource& source : job_.variable_sources) {
       for (const auto& [name, value] : source.variables) AddVariable(start, name, value);
     }

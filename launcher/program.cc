@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "runtime/base/text.h"
+
 namespace ds {
 namespace {
 
@@ -25,7 +27,7 @@ std::vector<std::string> ProgramArgv(const LaunchOptions& options) {
 
 std::string ProgramName(const LaunchOptions& options) {
   if (options.module) return options.program[0];
-  return std::filesystem::path(options.program[0]).filename().string();
+  return RepairUtf8(std::filesystem::path(options.program[0]).filename().string());  // files hold it as text
 }
 
 }  // namespace ds

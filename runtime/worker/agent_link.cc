@@ -14,6 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/stacks.h"
+#include "runtime/base/text.h"
 
 namespace ds {
 namespace {
@@ -174,13 +175,13 @@ void AgentLink::SendEvent(const std::string& kind, const std::string& text) {
   event->set_unix_ns(UnixNanoseconds());
   event->set_rank(impl_->rank);
   event->set_kind(kind);
-  event->set_message(text);
+  event->set_message(RepairUtf8(text));
   impl_->Send(std::move(message));
 }
 
 void AgentLink::SendFailure(const std::string& text, bool victim, const std::string& kind) {
   pb::WorkerMessage message;
-  message.mutable_failure()->set_message(text);
+  message.mutable_failure()->set_message(RepairUtf8(text));
   message.mutable_failure()->set_victim(victim);
   message.mutable_failure()->set_kind(kind);
   impl_->Send(std::move(message));

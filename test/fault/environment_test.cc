@@ -264,6 +264,41 @@ TEST_CASE("Python scripts and modules") {
   CHECK(job.Log(0) == expected);
 }
 
+TEST_CASE("A program and a working directory whose names are no UTF-8") {
+  LaunchSetting setting;
+  setting.shell_prelude = "mkdir 'd\xff'; cd 'd\xff'; printf '#!/bin/sh\\npwd\\n' > 'p\xff'; chmod +x 'p\xff'";
+  SECTION("are no matter") {
+    setting.arguments = {"--num-gpus", "1", "--output", "../runs", "--", "./p\xff"};
+    LaunchedJob job(setting);
+    REQUIRE(job.Wait() == 0);
+    CHECK(job.Log(0).ends_with("/d\xff\n"));
+    CHECK(job.run_directory().find("/runs/p\xef\xbf\xbd/") != std::string::npos);
+    CHECK(job.NothingLeft());
+  }
+  SECTION("and one that does not exist is named as far as text can") {
+    setting.arguments = {"--num-gpus", "1", "--output", "../runs", "--", "./none\xff"};
+    LaunchedJob job(setting);
+    REQUIRE(job.Wait() == 127);
+    CHECK(job.output().find("cannot start ./none\xef\xbf\xbd") != std::string::npos);
+    CHECK(job.NothingLeft());
+  }
+  SECTION("but files name the run directory") {
+    setting.arguments = {"--num-gpus", "1", "--", "./p\xff"};
+    LaunchedJob job(setting);
+    REQUIRE(job.Wait() == 2);
+    CHECK(job.output().find("its path is not UTF-8") != std::string::npos);
+  }
+}
+
+TEST_CASE("A working directory that is gone") {
+  LaunchSetting setting;
+  setting.shell_prelude = "mkdir gone; cd gone; rmdir ../gone";
+  setting.arguments = {"--num-gpus", "1", "--output", "/tmp", "--", "true"};
+  LaunchedJob job(setting);
+  REQUIRE(job.Wait() == 2);
+  CHECK(job.output().find("the working directory cannot be found") != std::string::npos);
+}
+
 namespace {
 
 uint16_t MasterPort(const LaunchedJob& job) {
