@@ -46,6 +46,9 @@ constexpr size_t kMaxWaitingBytes = 8 << 20;
 /// Lines that go into one message: less than the longest message (16 MiB) by far.
 constexpr size_t kMaxLogMessage = 4 << 20;
 
+const std::vector<int> kSignals{SIGTERM, SIGINT, SIGHUP};
+const std::vector<int> kLeftSignals{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
 // What the main thread is told by the others.
 struct LauncherSaid {
   pb::LauncherMessage message;
@@ -82,9 +85,10 @@ void RaiseOpenFileLimit() {
 }  // namespace
 
 struct Agent::Impl {
-  Impl(const pb::Bootstrap& b, int input)
-      : bootstrap(b),
-        input_fd(input),
+  Impl(const pb::Bootstrap& b, const AgentOptions& o)
+      : options(o),
+        signals(o.leave_signals ? kLeftSignals : kSignals, [this](int s) { Interrupt(Signalled{s}); }),
+        bootstrap(b),
         link(b, {[this](pb::LauncherMessage&& m) { queue.Push(LauncherSaid{std::move(m)}); },
                  [this] { queue.Push(LauncherGone{}); }}),
         server(link, b.job_id(),
@@ -100,11 +104,11 @@ struct Agent::Impl {
         }),
         workers(watcher, output) {}
 
+  const AgentOptions options;
   Queue<Happening> queue;
   std::atomic<LauncherLink*> joining{nullptr};  ///< what keeps the main thread from the queue
-  SignalWatcher signals{{SIGTERM, SIGINT, SIGHUP}, [this](int s) { Interrupt(Signalled{s}); }};
+  SignalWatcher signals;
   pb::Bootstrap bootstrap;
-  int input_fd;
   pb::NodeFacts facts;
   std::vector<GpuFacts> gpus;
   std::optional<Topology> topology;  ///< once it was needed
@@ -123,6 +127,7 @@ struct Agent::Impl {
   Clock::time_point launcher_heard = Clock::now();
   Clock::time_point next_batch = Clock::now();
   std::optional<pb::Stop> asked;  ///< what this attempt's workers were asked; those that link up later are asked then
+  bool joined = false;
   std::optional<int> exit_code;
 
   /// Told while the agent joins, too.
@@ -134,7 +139,7 @@ struct Agent::Impl {
   int Run() {
     std::optional<InputWatch> input;
     joining = &link;
-    if (input_fd >= 0) input.emplace(input_fd, [this] { Interrupt(InputEnded{}); });
+    if (options.input_fd >= 0) input.emplace(options.input_fd, [this] { Interrupt(InputEnded{}); });
     BecomeSubreaper();
     RaiseOpenFileLimit();
     CollectNodeFacts(bootstrap.token_path(), bootstrap.token(), facts);
@@ -144,6 +149,7 @@ struct Agent::Impl {
     facts.set_address(AddressTowards(link.Connect()));
     link.Join(facts);
     joining = nullptr;
+    joined = true;
     launcher_heard = Clock::now();
     while (!exit_code) {
       if (std::optional<Happening> happening = queue.PopUntil(NextDue())) {
@@ -202,6 +208,7 @@ struct Agent::Impl {
   }
 
   void On(Signalled& signalled) {
+    if (options.leave_signals && joined) return;
     End(128 + signalled.signal, SignalName(signalled.signal) + " received: ending this node's workers");
   }
 
@@ -426,7 +433,8 @@ struct Agent::Impl {
   }
 };
 
-Agent::Agent(const pb::Bootstrap& bootstrap, int input_fd) : impl_(std::make_unique<Impl>(bootstrap, input_fd)) {}
+Agent::Agent(const pb::Bootstrap& bootstrap, const AgentOptions& options)
+    : impl_(std::make_unique<Impl>(bootstrap, options)) {}
 Agent::~Agent() = default;
 int Agent::Run() { return impl_->Run(); }
 

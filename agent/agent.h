@@ -10,10 +10,16 @@ class Bootstrap;
 
 namespace ds {
 
+struct AgentOptions {
+  int input_fd = -1;  ///< a stream with whose end the agent ends too; -1: none
+  /// Once it has joined, signals are left to the launcher to act on. For nodes whose resource manager signals launcher,
+  /// agents and workers all at once (SLURM, at a time limit): workers are to end with a checkpoint.
+  bool leave_signals = false;
+};
+
 class Agent {
  public:
-  /// `input_fd`: a stream with whose end the agent ends too; -1: none.
-  explicit Agent(const deepshard::v1::Bootstrap& bootstrap, int input_fd = -1);
+  explicit Agent(const deepshard::v1::Bootstrap& bootstrap, const AgentOptions& options = {});
   ~Agent();
 
   /// From joining to the end. Call on the main thread, which forks the workers and outlives them. Returns the exit

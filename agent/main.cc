@@ -1,5 +1,6 @@
 // ds-agent: started on each node by ds-launch. Its bootstrap message comes on standard input.
 #include <signal.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,44 +27,71 @@ namespace {
 constexpr char kHelp[] =
     "ds-agent is started for you, one on each node, by ds-launch and ds-report. It reads who it is and the job's\n"
     "credentials from standard input, connects to the launcher, starts one worker a slot and ends when the job does.\n"
-    "ds-agent --daemon stays and starts agents for launchers of its user: ds-agent --daemon --help.\n"
-    "Options: --help, --version; --attached, where other programs may write to the same streams (ssh): it says that it "
-    "is\n"
-    "there, reads one message with its length, and ends when standard input does; and --node-from NAME, where all "
-    "agents are handed the same bytes: the environment "
-    "variable\n"
-    "NAME then tells which of them this one is (0, 1, ...).\n";
+    "ds-agent --daemon stays and starts agents for launchers of its user: ds-agent --daemon --help. Else:\n"
+    "  --attached        where other programs may write to the same streams (ssh): it says that it is there, reads "
+    "one\n"
+    "                    message with its length, and ends when standard input does\n"
+    "  --node-from NAME  where all agents are handed the same bytes: the environment variable NAME tells which of "
+    "them\n"
+    "                    this one is (0, 1, ...)\n"
+    "  --host-from NAME  likewise, where NAME holds the host's name\n"
+    "  --leave-signals   where signals reach every process of the job at once (SLURM): the launcher decides what\n"
+    "                    follows\n"
+    "  --help, --version\n";
+
+/// Some 3 KB an agent: enough for a job of 20,000 nodes.
+constexpr size_t kMaxMessage = 64u << 20;
 
 /// Everything up to end of file.
 std::string ReadStandardInput() {
   std::string bytes;
-  char block[4096];
+  char block[16384];
   for (ssize_t n; (n = ::read(STDIN_FILENO, block, sizeof block)) != 0;) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw ds::SystemError("cannot read the bootstrap message from standard input", errno);
     bytes.append(block, static_cast<size_t>(n));
-    if (bytes.size() > (1u << 20)) throw ds::UsageError("the bootstrap message on standard input is too long");
+    if (bytes.size() > kMaxMessage) throw ds::UsageError("the bootstrap message on standard input is too long");
   }
   return bytes;
 }
 
-/// This agent's bootstrap message; of those for all agents the one that the variable `node_from` numbers.
-deepshard::v1::Bootstrap ReadBootstrap(const std::string& node_from) {
+struct Options {
+  std::string node_from, host_from;  ///< variables; at most one of them is not empty
+  bool leave_signals = false, attached = false;
+};
+
+/// The number that the variable `name` holds.
+int NodeFrom(const std::string& name) {
+  const char* text = std::getenv(name.c_str());
+  int node = -1;
+  const std::string_view digits = text ? text : "";
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), node).ptr != digits.data() + digits.size() ||
+      node < 0) {
+    throw ds::UsageError("--node-from " + name + ": the variable is `" + std::string(digits) +
+                         "`; expected the number of this agent, 0, 1, ...");
+  }
+  return node;
+}
+
+/// This agent's bootstrap message; of those for all agents the one that a variable tells.
+deepshard::v1::Bootstrap ReadBootstrap(const Options& options) {
   const std::string bytes = ReadStandardInput();
   deepshard::v1::Bootstrap bootstrap;
-  if (node_from.empty()) {
+  deepshard::v1::Bootstraps all;
+  if (options.node_from.empty() && options.host_from.empty()) {
     if (!bootstrap.ParseFromString(bytes)) bootstrap.Clear();
-  } else {
-    deepshard::v1::Bootstraps all;
-    const char* text = std::getenv(node_from.c_str());
-    int node = -1;
-    const std::string_view digits = text ? text : "";
-    if (std::from_chars(digits.data(), digits.data() + digits.size(), node).ptr != digits.data() + digits.size() ||
-        node < 0) {
-      throw ds::UsageError("--node-from " + node_from + ": the variable is `" + std::string(digits) +
-                           "`; expected the number of this agent, 0, 1, ...");
-    }
+  } else if (!options.node_from.empty()) {
+    const int node = NodeFrom(options.node_from);
     if (all.ParseFromString(bytes) && node < all.agents_size()) bootstrap = all.agents(node);
+  } else if (all.ParseFromString(bytes)) {
+    const char* text = std::getenv(options.host_from.c_str());
+    for (const deepshard::v1::Bootstrap& agent : all.agents()) {
+      if (text && ::strcasecmp(agent.host().c_str(), text) == 0) bootstrap = agent;
+    }
+    if (all.agents_size() > 0 && bootstrap.job_id().empty()) {
+      throw ds::UsageError("--host-from " + options.host_from + ": the variable is `" + (text ? text : "") +
+                           "`, which is no host of the job");
+    }
   }
   if (bootstrap.job_id().empty()) {
     throw ds::UsageError("standard input holds no bootstrap message for this agent: ds-agent is started by ds-launch");
@@ -102,6 +131,33 @@ deepshard::v1::Bootstrap ReadAttached() {
   return bootstrap;
 }
 
+/// An exit code where there is nothing to run.
+std::optional<int> ParseArguments(int argc, char** argv, Options& options) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view flag = argv[i];
+    const bool value = i + 1 < argc && *argv[i + 1];
+    if (flag == "--node-from" && value && options.host_from.empty()) {
+      options.node_from = argv[++i];
+    } else if (flag == "--host-from" && value && options.node_from.empty()) {
+      options.host_from = argv[++i];
+    } else if (flag == "--attached") {
+      options.attached = true;
+    } else if (flag == "--leave-signals") {
+      options.leave_signals = true;
+    } else if (flag == "--help") {
+      std::fputs(kHelp, stdout);
+      return 0;
+    } else if (flag == "--version") {
+      std::printf("ds-agent %s (protocol %u)\n", ds::BuildVersion(), ds::kProtocolVersion);
+      return 0;
+    } else {
+      std::fprintf(stderr, "error: unknown option %s\n%s", argv[i], kHelp);
+      return 2;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -110,24 +166,15 @@ int main(int argc, char** argv) {
     ::signal(SIGPIPE, SIG_IGN);
     return ds::DaemonMain(argc, argv);
   }
-  std::string node_from;
-  bool attached = false;
-  if (argc == 3 && std::strcmp(argv[1], "--node-from") == 0 && *argv[2]) {
-    node_from = argv[2];
-  } else if (argc == 2 && std::strcmp(argv[1], "--attached") == 0) {
-    attached = true;
-  } else if (argc > 1) {
-    bool help = std::strcmp(argv[1], "--help") == 0, version = std::strcmp(argv[1], "--version") == 0;
-    if (help) std::fputs(kHelp, stdout);
-    if (version) std::printf("ds-agent %s (protocol %u)\n", ds::BuildVersion(), ds::kProtocolVersion);
-    if (!help && !version) std::fprintf(stderr, "error: unknown option %s\n%s", argv[1], kHelp);
-    return help || version ? 0 : 2;
-  }
+  Options options;
+  if (const std::optional<int> code = ParseArguments(argc, argv, options)) return *code;
   ds::PrepareGrpc();
   ::signal(SIGPIPE, SIG_IGN);  // a closed log must not end a node
   try {
     if (ds::IsTerminal(STDIN_FILENO)) throw ds::UsageError(kHelp);
-    int code = attached ? ds::Agent(ReadAttached(), STDIN_FILENO).Run() : ds::Agent(ReadBootstrap(node_from)).Run();
+    const deepshard::v1::Bootstrap bootstrap = options.attached ? ReadAttached() : ReadBootstrap(options);
+    const ds::AgentOptions how{options.attached ? STDIN_FILENO : -1, options.leave_signals};
+    int code = ds::Agent(bootstrap, how).Run();
     if (code > 128) EndBySignal(code - 128);
     return code;
   } catch (const ds::Error& error) {

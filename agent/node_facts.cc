@@ -69,6 +69,10 @@ uint32_t UsableCores() {
     double quota = 0, period = 0;
     if (text >> quota >> period && period > 0) cores = std::min(cores, std::max(1.0, std::floor(quota / period)));
   });
+  // What SLURM allocated here, which it may count without confining to it.
+  if (const char* allocated = std::getenv("SLURM_CPUS_ON_NODE"); allocated && std::getenv("SLURM_JOB_ID")) {
+    if (const int count = std::atoi(allocated); count > 0) cores = std::min(cores, static_cast<double>(count));
+  }
   return static_cast<uint32_t>(cores);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "launcher/bootstrap/slurm_allocation.h"
 #include "launcher/program.h"
 #include "runtime/base/error.h"
 #include "runtime/base/number.h"
@@ -33,6 +34,28 @@ HostSlots WithSlots(const std::string& host, int count) {
   return entry;
 }
 
+/// The allocation's nodes. Without GPUs --num-gpus is a number of workers that share a node's cores, as elsewhere.
+std::vector<HostSlots> AllocatedHosts(const SlurmAllocation& allocation, HostFilter filter) {
+  std::vector<HostSlots> hosts = allocation.hosts;
+  const bool gpus = std::any_of(allocation.gpus.begin(), allocation.gpus.end(), [](int n) { return n > 0; });
+  if (filter.num_gpus && !gpus && !filter.include && !filter.exclude) {
+    for (HostSlots& host : hosts) host = WithSlots(host.host, *filter.num_gpus);
+    filter.num_gpus.reset();
+  }
+  return ApplyFilters(std::move(hosts), filter);
+}
+
+/// launch.bootstrap, before the spec is read.
+std::string AskedBootstrap(const LaunchOptions& options) {
+  if (!options.bootstrap.empty()) return options.bootstrap;
+  if (options.program.empty()) return PeekBootstrap(options.job_file, options.overrides);
+  std::string asked = "auto";
+  for (const Override& change : options.overrides) {
+    if (change.key == "launch.bootstrap") asked = change.value;
+  }
+  return asked;
+}
+
 std::vector<HostSlots> ChooseHosts(const LaunchOptions& options) {
   if (options.plan_for) {
     std::vector<HostSlots> hosts;
@@ -42,6 +65,7 @@ std::vector<HostSlots> ChooseHosts(const LaunchOptions& options) {
     return ApplyFilters(std::move(hosts), options.filter);
   }
   if (!options.hostfile.empty()) return ApplyFilters(LoadHostfile(options.hostfile), options.filter);
+  if (TakesSlurmAllocation(AskedBootstrap(options))) return AllocatedHosts(ThisSlurmAllocation(), options.filter);
   int gpus = CountGpusHere();
   HostFilter filter = options.filter;
   if (filter.num_gpus && gpus == 0 && !filter.include && !filter.exclude) {
@@ -57,7 +81,11 @@ DeviceKind DeviceExpected(const Job& job) {
   const bool here = job.options.hostfile.empty() && !job.options.plan_for;
   const DeviceChoice device = job.spec.training.device;
   const bool measured = job.machine && !here && job.machine->device.kind == DeviceKind::cuda;
-  const bool found = here ? CountGpusHere() > 0 : measured;
+  bool found = here ? CountGpusHere() > 0 : measured;
+  if (here && TakesSlurmAllocation(job.bootstrap())) {
+    const std::vector<int>& gpus = ThisSlurmAllocation().gpus;
+    found = std::any_of(gpus.begin(), gpus.end(), [](int n) { return n > 0; });
+  }
   const bool gpus = device == DeviceChoice::gpu || (device == DeviceChoice::automatic && found);
   return gpus && !job.foreign() ? DeviceKind::cuda : DeviceKind::cpu;
 }

@@ -33,6 +33,8 @@ std::string Seconds(double seconds) {
   return text;
 }
 
+std::string StatusOf(int signal) { return signal == SIGUSR1 || signal == SIGUSR2 ? "preempted" : "interrupted"; }
+
 std::string Who(int rank, const std::string& host) { return "rank " + std::to_string(rank) + " on " + host; }
 
 }  // namespace
@@ -445,9 +447,8 @@ void JobMonitor::Decide(Actions& actions, MonitorTime now) {
   bool completed = completed_ == static_cast<int>(ranks_.size());  // before they noticed that they should stop
   if ((signal_is_cause_ || passed_is_cause_) && !completed) {
     int signal = passed_is_cause_ ? passed_signal_ : signal_;
-    std::string status = signal == SIGUSR1 || signal == SIGUSR2 ? "preempted" : "interrupted";
     Cause cause{"signal", "", -1, signal, 0, "ds-launch received " + SignalName(signal)};
-    return Finish(actions, {status, 128 + signal, cause, {}});
+    return Finish(actions, {StatusOf(signal), 128 + signal, cause, {}});
   }
   if (troubles_.empty()) {
     if (!stopped_) return Finish(actions, {"completed", 0, std::nullopt, {}});
@@ -456,7 +457,7 @@ void JobMonitor::Decide(Actions& actions, MonitorTime now) {
     Cause cause{
         "signal", host, stopped_->rank,
         signal,   0,    Who(stopped_->rank, host) + " was told to stop by somebody else's " + SignalName(signal)};
-    return Finish(actions, {"interrupted", 128 + signal, cause, {}});
+    return Finish(actions, {StatusOf(signal), 128 + signal, cause, {}});
   }
   Trouble trouble = FirstCause();
   if (MayRestart(actions, trouble)) {

@@ -147,7 +147,8 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   std::string num_nodes, num_gpus, plan_for, master_port;
   bool version = false, no_local_rank = false;
   app.add_option("JOB.yaml", options.job_file, "The job spec (docs/job-spec.md)");
-  app.add_option("-H,--hostfile", options.hostfile, "Hosts, one a line: HOST slots=N. Default: this machine");
+  app.add_option("-H,--hostfile", options.hostfile,
+                 "Hosts, one a line: HOST slots=N. Default: this machine; inside a SLURM allocation, its nodes");
   app.add_option("-i,--include", options.filter.include, "Only these: NAME[:SLOT[,SLOT...]][@NAME...]");
   app.add_option("-e,--exclude", options.filter.exclude, "All but these, written likewise");
   app.add_option("--num-nodes,--nnodes", num_nodes, "Only the first N hosts");

@@ -6,6 +6,7 @@
 
 #include "launcher/agents.h"
 #include "launcher/arguments.h"
+#include "launcher/bootstrap/slurm_allocation.h"
 #include "launcher/node_report.h"
 #include "proto/channel.h"
 #include "proto/version.h"
@@ -26,7 +27,11 @@ struct ReportOptions {
 
 std::vector<NodeReport> Collect(const ReportOptions& options) {
   std::vector<HostSlots> hosts{{"localhost", "", {0}}};
-  if (!options.hostfile.empty()) hosts = ApplyFilters(LoadHostfile(options.hostfile), options.filter);
+  if (!options.hostfile.empty()) {
+    hosts = ApplyFilters(LoadHostfile(options.hostfile), options.filter);
+  } else if (TakesSlurmAllocation(options.bootstrap)) {
+    hosts = ThisSlurmAllocation().hosts;
+  }
   Agents::Options settings;
   settings.bootstrap = options.bootstrap;
   settings.settings = options.settings;
@@ -60,8 +65,9 @@ int Main(int argc, char** argv) {
                "ds-report");
   ReportOptions options;
   bool version = false;
-  app.add_option("-H,--hostfile", options.hostfile,
-                 "Hosts to look at, one a line: HOST slots=N. Default: this machine");
+  app.add_option(
+      "-H,--hostfile", options.hostfile,
+      "Hosts to look at, one a line: HOST slots=N. Default: this machine; inside a SLURM allocation, its nodes");
   app.add_option("-i,--include", options.filter.include, "Only these hosts: NAME[@NAME...]")->needs("--hostfile");
   app.add_option("-e,--exclude", options.filter.exclude, "All but these hosts: NAME[@NAME...]")->needs("--hostfile");
   app.add_option("--bootstrap", options.bootstrap, "How agents are brought up: auto, local, ssh, slurm, mpi or daemon");

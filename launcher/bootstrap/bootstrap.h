@@ -100,6 +100,9 @@ std::unique_ptr<Bootstrap> MakeSshBootstrap(const BootstrapSettings& settings, O
 std::unique_ptr<Bootstrap> MakeMpiBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
 std::unique_ptr<Bootstrap> MakeDaemonBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
 
+/// Throws UsageError outside a SLURM allocation.
+std::unique_ptr<Bootstrap> MakeSlurmBootstrap(const BootstrapSettings& settings, OnAgentEnd on_end);
+
 /// `kind`: local, ssh, slurm, mpi or daemon, as ChooseBootstrap gives it. Throws UsageError where this build has no
 /// such bootstrap.
 std::unique_ptr<Bootstrap> MakeBootstrap(const std::string& kind, const BootstrapSettings& settings, OnAgentEnd on_end);

@@ -10,8 +10,8 @@ namespace {
 
 /// The SLURM allocation that this process is in; empty: none.
 std::string Allocation(const EnvironmentLookup& variable) {
-  const char* id = variable("SLURM_JOB_ID");
-  return id ? id : "";
+  const char *id = variable("SLURM_JOB_ID"), *nodes = variable("SLURM_JOB_NODELIST");
+  return id && nodes && *nodes ? id : "";
 }
 
 }  // namespace

@@ -12,13 +12,9 @@ std::unique_ptr<Bootstrap> MakeBootstrap(const std::string& kind, const Bootstra
                                          OnAgentEnd on_end) {
   if (kind == "local") return MakeLocalBootstrap(settings, std::move(on_end));
   if (kind == "ssh") return MakeSshBootstrap(settings, std::move(on_end));
+  if (kind == "slurm") return MakeSlurmBootstrap(settings, std::move(on_end));
   if (kind == "mpi") return MakeMpiBootstrap(settings, std::move(on_end));
   if (kind == "daemon") return MakeDaemonBootstrap(settings, std::move(on_end));
-  if (kind == "slurm") {
-    throw UsageError("bootstrap `" + kind +
-                     "` is not in this build, which brings agents up on this machine only: use "
-                     "--bootstrap local (hosts: localhost, 127.0.0.N, this machine's names)");
-  }
   throw UsageError("bootstrap `" + kind + "` is unknown: expected auto, local, ssh, slurm, mpi or daemon");
 }
 

@@ -203,6 +203,17 @@ JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overri
   return spec;
 }
 
+std::string PeekBootstrap(const std::string& path, const std::vector<Override>& overrides) {
+  try {
+    std::vector<std::string> ignored;
+    const Value root = BuildTree(ReadFile(path), path, "", overrides, ignored);
+    const Value* value = FindPath(root, "launch.bootstrap");
+    return value && value->kind == Value::Kind::scalar && !value->is_null() ? value->text : "auto";
+  } catch (const std::exception&) {
+    return "auto";
+  }
+}
+
 std::string ToYaml(const JobSpec& spec) {
   std::string out = "# The resolved job spec: every default is written out. It reads back to the same job.\n";
   std::string section;

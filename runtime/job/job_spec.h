@@ -199,6 +199,10 @@ JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overri
 JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std::string& folder,
                      const std::vector<Override>& overrides, int64_t ranks);
 
+/// launch.bootstrap of a job file with its overrides: what decides about the hosts has to be known before the rest can
+/// be read, which needs the number of ranks. "auto" where it is absent or wrong in any way: LoadJobSpec tells.
+std::string PeekBootstrap(const std::string& path, const std::vector<Override>& overrides);
+
 /// The resolved spec as YAML, every default written out; ParseJobSpec reads it back to an equal spec.
 std::string ToYaml(const JobSpec& spec);
 

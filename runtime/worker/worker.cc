@@ -74,8 +74,8 @@ Arguments Parse(int argc, char** argv) {
 void PrepareSignals() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is a failed write, with a reason
-  ::signal(SIGTERM, SIG_DFL);  // what is ignored, as SIGINT is by a shell's background jobs, reaches no watcher
-  ::signal(SIGINT, SIG_DFL);
+  // What is ignored, as SIGINT is by a shell's background jobs, reaches no watcher.
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) ::signal(signal, SIG_DFL);
 }
 
 void OnSignal(int signal) {
@@ -148,7 +148,8 @@ int WorkerMain(int argc, char** argv, const WorkerJob& job) {
     PrepareSignals();
     // No handlers on the threads' own stacks: while oneDNN 2.6's AVX-512 products run, the stack pointer is one more
     // register that points into the heap, and the kernel would write the frame of a handler there.
-    const SignalWatcher watcher({SIGTERM, SIGINT}, OnSignal);
+    // SIGUSR1 and 2: a resource manager's warning before its time limit reaches every process of the job.
+    const SignalWatcher watcher({SIGTERM, SIGINT, SIGUSR1, SIGUSR2}, OnSignal);
     const StackWitness witness("the training loop");
     PrepareGrpc();
     Arguments arguments = Parse(argc, argv);

@@ -41,10 +41,11 @@ TEST_CASE("auto: this machine by whatever name is local, others are ssh, an allo
   const BootstrapChoice ssh = Choose({"127.0.0.1", "198.51.100.7"});
   CHECK(ssh.kind == "ssh");
   CHECK(ssh.reason == "198.51.100.7 is not this machine");
-  const BootstrapChoice slurm = Choose({"198.51.100.7"}, {{"SLURM_JOB_ID", "42"}});
+  const BootstrapChoice slurm = Choose({"198.51.100.7"}, {{"SLURM_JOB_ID", "42"}, {"SLURM_JOB_NODELIST", "n1"}});
   CHECK(slurm.kind == "slurm");
+  CHECK(Choose({"198.51.100.7"}, {{"SLURM_JOB_ID", "42"}}).kind == "ssh");  // a variable that was left behind
   CHECK(slurm.Text() == "slurm (inside SLURM's allocation 42)");
-  CHECK(Choose({"127.0.0.1", "127.0.0.2"}, {{"SLURM_JOB_ID", "42"}}).kind == "local");
+  CHECK(Choose({"127.0.0.1", "127.0.0.2"}, {{"SLURM_JOB_ID", "42"}, {"SLURM_JOB_NODELIST", "n1"}}).kind == "local");
 }
 
 TEST_CASE("A bootstrap that was asked for is taken as it is") {
