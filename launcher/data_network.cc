@@ -114,7 +114,8 @@ DataNetwork ChooseDataNetwork(const std::vector<HostSlots>& hosts, const std::ve
       }
       if (of_node.empty())
         network.troubles.push_back({hosts[i].host, hosts[i].host + " has no interface that is up and matches " +
-                                                       "launch.interface " + wanted + "; it has " + Listed(interfaces)});
+                                                       "launch.interface " + wanted + "; it has " +
+                                                       Listed(interfaces)});
     }
     candidates.push_back(std::move(of_node));
   }
@@ -122,8 +123,9 @@ DataNetwork ChooseDataNetwork(const std::vector<HostSlots>& hosts, const std::ve
   if (std::optional<std::vector<NodeAddress>> chosen = OneFamily(candidates)) {
     network.nodes = std::move(*chosen);
   } else {
-    network.troubles.push_back({hosts[0].host, "no family of addresses, IPv4 or IPv6, is there on every node's "
-                                               "interface for data: name another with --interface"});
+    network.troubles.push_back({hosts[0].host,
+                                "no family of addresses, IPv4 or IPv6, is there on every node's "
+                                "interface for data: name another with --interface"});
   }
   return network;
 }

@@ -24,10 +24,9 @@ struct DataNetwork {
 
 /// `wanted` is launch.interface. A name, an address or a network: on each node the first interface that is up and is
 /// it, of a family that all have (IPv4 before IPv6). auto: on one machine (`on_this_machine`) loopback, the host's own
-/// where the hostfile gives such an address; else the address from which the node's agent reached the launcher, or, where
-/// these are of both families, one of the same interface of a family that all have.
-DataNetwork ChooseDataNetwork(const std::vector<HostSlots>& hosts,
-                              const std::vector<deepshard::v1::NodeFacts>& facts, const std::string& wanted,
-                              bool on_this_machine);
+/// where the hostfile gives such an address; else the address from which the node's agent reached the launcher, or,
+/// where these are of both families, one of the same interface of a family that all have.
+DataNetwork ChooseDataNetwork(const std::vector<HostSlots>& hosts, const std::vector<deepshard::v1::NodeFacts>& facts,
+                              const std::string& wanted, bool on_this_machine);
 
 }  // namespace ds

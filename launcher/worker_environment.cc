@@ -156,7 +156,7 @@ const std::vector<std::string>& PlaceVariables() {
 std::vector<VariableSource> VariablesForWorkers(const JobSpec& spec, const LaunchOptions& options) {
   const bool program = !options.program.empty();
   std::vector<VariableSource> sources;
-  sources.push_back({"ds-launch's own, by their names' beginnings", HandedOn()});
+  sources.push_back({"ds-launch's own beginning with MLFLOW, MV2, NCCL, PYTHON or UCX", HandedOn()});
   for (const fs::path& path : EnvFiles()) sources.push_back(ReadEnvFile(path, program));
   sources.push_back({"launch.env", spec.launch.env});
   for (const auto& [name, value] : spec.launch.env) Check("launch.env", name, value, program);

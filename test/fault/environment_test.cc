@@ -226,6 +226,31 @@ TEST_CASE(".deepspeed_env of home and of the working directory, then --export") 
   }
 }
 
+TEST_CASE("launch.env reaches ds-worker byte for byte, and yields to --export") {
+  LaunchSetting setting;
+  setting.arguments = {"fake.yaml", "--num-gpus", "2", "--export", "BOTH=export"};
+  // Double-quoted YAML for the bytes that plain text could not hold.
+  for (const char* value : {"BOTH=env", R"(TEXT="$HOME `id` \"q\" 'q' \\ # \t")", R"(LINES="one\ntwo\n")",
+                            R"(dotted.name="x=y")", R"(EMPTY="")"})
+    setting.arguments.insert(setting.arguments.end(), {"--set", std::string("launch.env.") + value});
+  LaunchedJob job(setting);
+  REQUIRE(job.WaitForStep(1));
+  for (int rank : {0, 1}) {
+    std::ifstream file("/proc/" + std::to_string(job.Worker(rank)) + "/environ", std::ios::binary);
+    const std::string all = '\0' + std::string((std::istreambuf_iterator<char>(file)), {});
+    const auto has = [&](const std::string& variable) { return all.find('\0' + variable + '\0') != std::string::npos; };
+    CHECK(has("BOTH=export"));
+    CHECK(has("TEXT=$HOME `id` \"q\" 'q' \\ # \t"));
+    CHECK(has("LINES=one\ntwo\n"));
+    CHECK(has("dotted.name=x=y"));
+    CHECK(has("EMPTY="));
+  }
+  job.Signal(SIGINT);
+  job.Signal(SIGINT);
+  CHECK(job.Wait() == 130);
+  CHECK(job.NothingLeft());
+}
+
 TEST_CASE("Python scripts and modules") {
   LaunchSetting setting;
   setting.shell_prelude =

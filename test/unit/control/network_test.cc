@@ -8,12 +8,12 @@
 #include "runtime/base/socket.h"
 #include "test/catch.h"
 
+using deepshard::v1::NodeFacts;
 using ds::ChooseDataNetwork;
 using ds::ChooseNetwork;
 using ds::DataNetwork;
 using ds::HostSlots;
 using ds::LaunchNetwork;
-using deepshard::v1::NodeFacts;
 
 namespace {
 
@@ -50,7 +50,8 @@ TEST_CASE("Agents on this machine dial loopback") {
 TEST_CASE("Other hosts dial the address that the kernel reaches them from; loopback is nothing to them") {
   const std::string own = ds::AddressTowards("198.51.100.7:1");
   if (own.empty()) return;  // a machine without a network
-  const LaunchNetwork network = ChooseNetwork(false, Hosts({"localhost", "198.51.100.7", "198.51.100.8"}), "auto", AsWritten);
+  const LaunchNetwork network =
+      ChooseNetwork(false, Hosts({"localhost", "198.51.100.7", "198.51.100.8"}), "auto", AsWritten);
   CHECK(network.reach == std::vector<std::string>{own});
   CHECK(network.bind == own);
   CHECK(network.reason == "the way to 2 hosts");
@@ -68,8 +69,10 @@ TEST_CASE("Other hosts dial the address that the kernel reaches them from; loopb
 TEST_CASE("Data goes over the interface that reached the launcher, or the one that was named") {
   const auto hosts = Hosts({"w0", "w1"});
   const std::vector<NodeFacts> facts = {
-      Facts("10.0.0.1", {{"lo", "127.0.0.1/8"}, {"eth0", "10.0.0.1/24"}, {"ib0", "10.9.0.1/16"}, {"eth0", "fd00::1/64"}}),
-      Facts("10.0.0.2", {{"lo", "127.0.0.1/8"}, {"enp1", "10.0.0.2/24"}, {"ib0", "10.9.1.2/16"}, {"enp1", "fd00::2/64"}})};
+      Facts("10.0.0.1",
+            {{"lo", "127.0.0.1/8"}, {"eth0", "10.0.0.1/24"}, {"ib0", "10.9.0.1/16"}, {"eth0", "fd00::1/64"}}),
+      Facts("10.0.0.2",
+            {{"lo", "127.0.0.1/8"}, {"enp1", "10.0.0.2/24"}, {"ib0", "10.9.1.2/16"}, {"enp1", "fd00::2/64"}})};
   DataNetwork chosen = ChooseDataNetwork(hosts, facts, "auto", false);
   REQUIRE(chosen.troubles.empty());
   CHECK(chosen.Text(hosts) == "10.0.0.1 (eth0) on w0, 10.0.0.2 (enp1) on w1");
