@@ -33,6 +33,7 @@ namespace pb = ::deepshard::v1;
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr auto kPatienceWithScreen = std::chrono::seconds(3);  // of a job that a signal ended
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kBeatEvery = std::chrono::seconds(1);
 constexpr size_t kLastLines = 20;          // of each rank, for the final report
@@ -126,11 +127,22 @@ class Run {
     while (!finished_) Once();
     screen_->Close();
     agents_.EndAll();
+    AwaitScreen();
     Conclude();
     return monitor_.outcome().exit_code;
   }
 
  private:
+  /// Until everything is shown, or nobody wants to see it: whoever reads may have stopped.
+  void AwaitScreen() {
+    const bool told_to_end = monitor_.outcome().cause && monitor_.outcome().cause->kind == "signal";
+    const Clock::time_point until = told_to_end ? Clock::now() + kPatienceWithScreen : Clock::time_point::max();
+    while (!screen_->Close() && Clock::now() < until) {
+      const auto event = agents_.Next(Clock::now() + std::chrono::milliseconds(2));
+      if (event && std::holds_alternative<SignalArrived>(*event)) return;
+    }
+  }
+
   // ---- before the workers
 
   void WriteStart() {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "launcher/screen_writer.h"
 #include "runtime/base/terminal.h"
 
 namespace ds {
@@ -19,15 +20,6 @@ constexpr double kSmoothing = 0.1;  // weight of the newest step in the step tim
 bool ColorsWanted() {
   const char* no_color = std::getenv("NO_COLOR");
   return !no_color || !*no_color;
-}
-
-/// Best effort: a closed terminal must not end a job.
-void Put(int fd, std::string_view text) {
-  while (!text.empty()) {
-    ssize_t n = ::write(fd, text.data(), text.size());
-    if (n <= 0) return;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
 }
 
 /// Seconds to the last step, from a smoothed step time.
@@ -52,7 +44,7 @@ class LineScreen final : public Screen {
     double left = left_.After(record, job_.steps);
     bool due = record.step() == 1 || record.step() == job_.steps || record.has_validation_loss() ||
                (job_.log_every > 0 && record.step() % job_.log_every == 0);
-    if (due) Put(STDOUT_FILENO, StepLine(record, job_.steps, left) + "\n");
+    if (due) writer_.Write(STDOUT_FILENO, StepLine(record, job_.steps, left) + "\n");
   }
   void Line(int rank, bool error_stream, std::string_view line) override {
     const int fd = error_stream ? STDERR_FILENO : STDOUT_FILENO;
@@ -62,14 +54,15 @@ class LineScreen final : public Screen {
     } else {
       text += colors_ ? line : WithoutColors(line);
     }
-    Put(fd, text + "\n");
+    writer_.Write(fd, text + "\n");
   }
-  void Notice(std::string_view text) override { Put(STDOUT_FILENO, std::string(text) + "\n"); }
+  void Notice(std::string_view text) override { writer_.Write(STDOUT_FILENO, std::string(text) + "\n"); }
   void Refresh(Clock::time_point) override {}
-  void Close() override {}
+  bool Close() override { return writer_.idle(); }
 
  private:
   ScreenJob job_;
+  ScreenWriter writer_;
   TimeLeft left_;
   bool colors_ = ColorsWanted();
 };
@@ -97,43 +90,52 @@ class LiveScreen final : public Screen {
     changed_ = true;
   }
   void Line(int rank, bool, std::string_view line) override {
+    if (pending_.size() > kMaxPending && !writer_.idle()) {
+      ++dropped_lines_;
+      return;
+    }
     pending_ += "[" + state_.job.rank_hosts[static_cast<size_t>(rank)] + " " + std::to_string(rank) + "] " +
                 TerminalLine(line, state_.color) + "\n";
     changed_ = true;
-    if (pending_.size() > kMaxPending) Draw();
+    if (pending_.size() > kMaxPending && writer_.idle()) Draw();
   }
   void Notice(std::string_view text) override {
     pending_ += TerminalLine(text, /*color=*/false) + "\n";
     changed_ = true;
   }
   void Refresh(Clock::time_point now) override {
-    if (!changed_ || now < next_draw_) return;
+    if (!changed_ || now < next_draw_ || !writer_.idle()) return;
     next_draw_ = now + kRedrawEvery;
     Draw();
   }
-  void Close() override {
+  bool Close() override {
+    if (!writer_.idle()) return false;
     if (!std::exchange(closed_, true)) Draw();
+    return writer_.idle();
   }
 
  private:
   static constexpr size_t kMaxPending = 64 << 10;
 
-  /// One write: back to the view's first row, clear below, the lines that came since, the view again. Lines wider than
-  /// the terminal wrap above the view and harm nothing; the view's own rows never wrap.
+  /// Only when nothing waits, so that no part of a view is ever dropped. One write: back to the view's first row, clear
+  /// below, the lines that came since, the view again. Lines wider than the terminal wrap above the view and harm
+  /// nothing; the view's own rows never wrap.
   void Draw() {
     std::string text = drawn_rows_ > 0 ? "\x1b[" + std::to_string(drawn_rows_) + "A\r\x1b[J" : "";
     text += std::exchange(pending_, "");
+    if (dropped_lines_ > 0) text += NotShown(std::exchange(dropped_lines_, 0)) + "\n";
     std::vector<std::string> rows = LiveRows(state_, TerminalColumns(STDOUT_FILENO), TerminalRows(STDOUT_FILENO));
     for (const std::string& row : rows) text += row + "\n";
     drawn_rows_ = rows.size();
     changed_ = false;
-    Put(STDOUT_FILENO, text);
+    writer_.Write(STDOUT_FILENO, text);
   }
 
   LiveState state_;
   TimeLeft left_;
+  ScreenWriter writer_;
   std::string pending_;
-  size_t drawn_rows_ = 0;
+  size_t drawn_rows_ = 0, dropped_lines_ = 0;
   bool changed_ = true, closed_ = false;
   Clock::time_point next_draw_{};
 };

@@ -1,5 +1,6 @@
 // What the person who started a job sees while it runs: on a terminal a live view, redrawn in place, with log lines
-// above it; elsewhere one line every training.log_every steps. The job's state is told to it; it decides nothing.
+// above it; elsewhere one line every training.log_every steps. It never blocks, whatever the terminal does. The job's
+// state is told to it; it decides nothing.
 #pragma once
 
 #include <chrono>
@@ -34,8 +35,9 @@ class Screen {
   virtual void Notice(std::string_view text) = 0;
   /// Redraws what changed, at most 4 times a second.
   virtual void Refresh(std::chrono::steady_clock::time_point now) = 0;
-  /// Ends the live view, leaving its last state to read.
-  virtual void Close() = 0;
+  /// Ends the live view, leaving its last state to read. Whether all that was to be shown has been written, which may
+  /// never be: call again.
+  virtual bool Close() = 0;
 };
 
 /// The live view when standard output is a terminal that can move its cursor, else lines. NO_COLOR is respected.

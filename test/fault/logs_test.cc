@@ -166,3 +166,29 @@ TEST_CASE("The last lines are those of the attempt that failed") {
   CHECK(job.Log(0) == "of the first\n");
   CHECK(job.output().find("of the first") == std::string::npos);
 }
+
+TEST_CASE("A terminal that is stopped, or a pager that reads no further, does not stop the job") {
+  LaunchSetting setting;
+  setting.arguments = {"--num-gpus", "2",  "--set", "launch.lease_seconds=2", "--set", "launch.suspect_seconds=1",
+                       "--",         "sh", "-c"};
+  SECTION("a pipe that nobody reads") {
+    setting.shell_prelude = "mkfifo pipe; sleep 8 < pipe & exec > pipe";
+    setting.arguments.push_back("timeout 5 yes; exit 4");
+    LaunchedJob job(setting);
+    REQUIRE(job.Wait(30) == 4);
+    CHECK(!job.HasEvent("node_lost"));
+    CHECK(job.NothingLeft(10));
+  }
+  SECTION("Ctrl-S, Ctrl-Q, Ctrl-C") {
+    setting.terminal = true;
+    setting.arguments.push_back("yes");
+    LaunchedJob job(setting);
+    REQUIRE(Eventually(15, [&] { return !job.Log(0).empty(); }));
+    job.Type("\x13");
+    REQUIRE(!Eventually(6, [&] { return job.HasEvent("node_lost") || job.HasEvent("end"); }));
+    job.Type("\x11");
+    job.Type("\x03");
+    REQUIRE(job.Wait(15) == 130);
+    CHECK(job.NothingLeft());
+  }
+}
