@@ -27,6 +27,7 @@
 #include "proto/deepshard.pb.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/socket.h"
 #include "runtime/base/text.h"
 
 namespace ds {
@@ -39,6 +40,10 @@ using Clock = std::chrono::steady_clock;
 constexpr int kDrainMilliseconds = 200;
 /// How long srun may take to kill a step whose agents do not end by themselves (it waits for the nodes' answers).
 constexpr double kAbortSeconds = 10;
+/// Once every agent has ended: until srun has, too.
+constexpr double kSrunEndSeconds = 2;
+/// Where only nodes are left that were given up: what SIGTERM gives srun, before SIGKILL.
+constexpr double kDeadNodeSeconds = 1;
 constexpr size_t kMaxLine = 64 << 10;
 /// Of an agent on a node that SLURM has given up: as srun itself counts such tasks.
 constexpr ProcessEnd kUnknownEnd{1, 0};
@@ -56,7 +61,7 @@ class SlurmBootstrap final : public Bootstrap {
 
   std::vector<BootstrapCommand> Commands(const std::vector<HostSlots>& hosts) const override {
     std::vector<std::string> names;
-    for (const HostSlots& host : hosts) names.push_back(host.host);
+    for (const HostSlots& host : hosts) names.push_back(NodeName(host.host));
     return {{Join(names, ","), Argv(names)}};
   }
 
@@ -68,7 +73,7 @@ class SlurmBootstrap final : public Bootstrap {
     std::vector<std::string> names;
     for (const AgentPlace& agent : agents) {
       if (!all.add_agents()->ParseFromString(agent.secret)) throw RuntimeError("an agent's secret is no Bootstrap");
-      names.push_back(agent.host.host);
+      names.push_back(NodeName(agent.host.host));
       node_of_[CanonicalHost(agent.host.host)] = agent.node;
       waiting_.insert(agent.node);
     }
@@ -84,8 +89,14 @@ class SlurmBootstrap final : public Bootstrap {
   bool SeesAgentsEnd() const override { return true; }
 
   /// SLURM ends a step as a whole. An agent that was given up ends by itself: its connection is closed, and its lease
-  /// runs out.
-  void Kill(uint32_t) override {}
+  /// runs out. Its end is not waited for.
+  void Kill(uint32_t node) override {
+    {
+      std::lock_guard lock(mutex_);
+      given_up_.insert(node);
+    }
+    ended_.notify_all();
+  }
 
   std::string Waiting(uint32_t) const override {
     std::lock_guard lock(mutex_);
@@ -94,19 +105,22 @@ class SlurmBootstrap final : public Bootstrap {
 
   void EndAll(double patience_seconds) override {
     if (!thread_.joinable()) return;
-    if (!AwaitEnd(patience_seconds)) {
+    if (!AwaitAgents(patience_seconds) || !AwaitEnd(kSrunEndSeconds)) {
       ::kill(srun_, SIGTERM);  // srun kills the step on every node, then ends
-      if (!AwaitEnd(kAbortSeconds)) {
+      const bool all_known = AwaitAgents(0);
+      // A node that died answers nobody: srun would wait for it. What it leaves to SLURM's controller is all the same.
+      if (!AwaitEnd(all_known ? kDeadNodeSeconds : kAbortSeconds) && !all_known) {
         LogWarning("srun does not end: killing it. SLURM ends what is left of its step with the allocation (" +
                    allocation_.job_id + ")");
-        ::kill(srun_, SIGKILL);
-        AwaitEnd(5);
       }
+      ::kill(srun_, SIGKILL);
+      AwaitEnd(5);
     }
     Wake();
     thread_.join();
     ::close(pidfd_);
     ::close(wake_);
+    SocketFolder::RemoveLeftovers();  // of agents that were killed here
   }
 
  private:
@@ -128,10 +142,19 @@ class SlurmBootstrap final : public Bootstrap {
             "--export=ALL",
             "--input=all",
             "--label",
+            "--verbose",  // tells when a task has completed
             settings_.AgentProgram(),
             "--host-from",
             "SLURMD_NODENAME",
             "--leave-signals"};
+  }
+
+  /// A host as SLURM writes it: hostfiles may write it in other cases.
+  std::string NodeName(const std::string& host) const {
+    for (const HostSlots& node : allocation_.hosts) {
+      if (CanonicalHost(node.host) == CanonicalHost(host)) return node.host;
+    }
+    return host;
   }
 
   void Start(const std::vector<std::string>& argv) {
@@ -239,6 +262,7 @@ class SlurmBootstrap final : public Bootstrap {
       for (const std::string& node : ReadNodesFailed(line)) Take(node, kUnknownEnd, ends);
     }
     for (AgentEnded& end : ends) on_end_(std::move(end));
+    if (!ends.empty()) ended_.notify_all();
   }
 
   /// The end of a node's agent, told once.
@@ -270,6 +294,14 @@ class SlurmBootstrap final : public Bootstrap {
     ended_.notify_all();
   }
 
+  /// Until every agent has ended that was not given up.
+  bool AwaitAgents(double seconds) {
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, std::chrono::duration<double>(seconds), [&] {
+      return over_ || std::includes(given_up_.begin(), given_up_.end(), waiting_.begin(), waiting_.end());
+    });
+  }
+
   bool AwaitEnd(double seconds) {
     std::unique_lock lock(mutex_);
     return ended_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return over_; });
@@ -291,8 +323,9 @@ class SlurmBootstrap final : public Bootstrap {
   std::condition_variable ended_;
   std::set<uint32_t> waiting_;  ///< nodes whose agent's end was not told yet
   SlurmNoise noise_;
+  std::set<uint32_t> given_up_;
   bool over_ = false;
-  std::thread thread_;  // last: uses the rest
+  std::thread thread_;     // last: uses the rest
 };
 
 }  // namespace

@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <string_view>
 
 #include "launcher/bootstrap/slurm_nodelist.h"
 #include "runtime/base/captured.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
 namespace ds {
 namespace {
+
+/// Programs of SLURM try for most of a minute where munge is down, and say nothing meanwhile.
+constexpr double kAskSeconds = 15;
 
 constexpr char kOutside[] =
     "--bootstrap slurm: this is not inside a SLURM allocation (SLURM_JOB_ID and SLURM_JOB_NODELIST are not both set). "
@@ -143,7 +149,15 @@ std::string RangeText(const std::vector<int>& counts) {
 SlurmWorld ThisSlurmWorld() {
   return {[](const char* name) { return std::getenv(name); },
           [](const std::vector<std::string>& argv) -> std::optional<std::string> {
-            const std::optional<Captured> run = RunCaptured(argv, /*seconds=*/10);
+            const auto begin = std::chrono::steady_clock::now();
+            const std::optional<Captured> run = RunCaptured(argv, kAskSeconds);
+            if (!run && std::chrono::steady_clock::now() - begin >= std::chrono::duration<double>(kAskSeconds)) {
+              throw Error(ExitCode::preflight,
+                          "SLURM does not answer: `" + Join(argv, " ") + "` had not ended after " +
+                              DurationText(kAskSeconds) +
+                              ", and srun would fare alike. Is munge running on this node (systemctl status munge), "
+                              "and the controller reachable (scontrol ping)?");
+            }
             if (!run || run->end.code != 0 || run->end.signal != 0) return std::nullopt;
             return run->out;
           }};

@@ -14,7 +14,8 @@ namespace ds {
 struct SlurmWorld {
   /// A variable of the environment; null where it is not set.
   std::function<const char*(const char*)> variable;
-  /// What a command prints on standard output; nothing where it is missing, fails or takes longer than 10 s.
+  /// What a command prints on standard output; nothing where it is missing or fails. Throws Error(ExitCode::preflight)
+  /// where it takes longer than 15 s.
   std::function<std::optional<std::string>(const std::vector<std::string>& argv)> ask;
 };
 

@@ -35,6 +35,7 @@ std::optional<ProcessEnd> EndOf(std::string_view text) {
     if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
     return ProcessEnd{code, 0};
   }
+  if (text == "Completed") return ProcessEnd{};
   const int signal = SignalOf(text);
   return signal == 0 ? std::nullopt : std::optional(ProcessEnd{0, signal});
 }
@@ -50,15 +51,14 @@ std::vector<std::string> Nodes(std::string_view list) {
 }  // namespace
 
 std::optional<TasksEnded> ReadTasksEnded(std::string_view line) {
-  constexpr std::string_view kPrefix = "srun: error: ";
-  if (!line.starts_with(kPrefix)) return std::nullopt;
-  line.remove_prefix(kPrefix.size());
+  if (!line.starts_with("srun: ")) return std::nullopt;
   const size_t task = std::min(line.find(": task "), line.find(": tasks "));
   if (task == std::string_view::npos) return std::nullopt;
   const size_t colon = line.find(": ", task + 2);
   if (colon == std::string_view::npos) return std::nullopt;
   const std::optional<ProcessEnd> end = EndOf(line.substr(colon + 2));
-  std::vector<std::string> nodes = Nodes(line.substr(0, task));
+  const std::string_view before = line.substr(0, task);
+  std::vector<std::string> nodes = Nodes(before.substr(before.rfind(' ') + 1));
   if (!end || nodes.empty()) return std::nullopt;
   return TasksEnded{std::move(nodes), *end};
 }
@@ -72,9 +72,11 @@ std::vector<std::string> ReadNodesFailed(std::string_view line) {
 
 bool SlurmNoise::Add(std::string_view line) {
   if (!line.starts_with("srun: ") && !line.starts_with("slurmstepd")) return false;
-  // Neither is about this job.
-  if (line.find("lacks support for cpu binding") != std::string_view::npos) return true;
-  if (line.starts_with("srun: Force Terminated")) return true;
+  constexpr std::string_view kTelling[] = {"error:", "fatal:", "warning:", "Warning:", "abort",  "step creation",
+                                           "retry",  "CANCEL", "cancel",   "expired",  "killed", "forcing"};
+  if (std::none_of(std::begin(kTelling), std::end(kTelling),
+                   [&](std::string_view word) { return line.find(word) != std::string_view::npos; }))
+    return true;
   for (const std::string_view prefix : {"srun: ", "error: "}) {
     if (line.starts_with(prefix)) line.remove_prefix(prefix.size());
   }

@@ -204,7 +204,12 @@ TEST_CASE("srun's account of its tasks' ends") {
   ended = ReadTasksEnded("srun: error: n1: task 0: Segmentation fault (core dumped)");
   REQUIRE(ended);
   CHECK(ended->end.signal == SIGSEGV);
-  for (const char* line : {"srun: error: n2: task 1: Exited", "error: n2: task 1: Killed", "srun: error: task", "",
+  ended = ReadTasksEnded("srun: launch/slurm: _task_finish: n1: task 0: Completed");
+  REQUIRE(ended);
+  CHECK(ended->nodes == std::vector<std::string>{"n1"});
+  CHECK((ended->end.code == 0 && ended->end.signal == 0));
+  for (const char* line : {"srun: launch/slurm: _task_start: Node n2, 1 tasks started",
+                           "srun: error: n2: task 1: Exited", "error: n2: task 1: Killed", "srun: error: task", "",
                            "srun: error: : task 1: Killed", "srun: error: n[: task 1: Killed"}) {
     INFO(line);
     CHECK_FALSE(ReadTasksEnded(line));
@@ -215,6 +220,7 @@ TEST_CASE("srun's account of its tasks' ends") {
   SlurmNoise noise;
   CHECK_FALSE(noise.Add("error: ds-agent: it is told by itself"));
   CHECK(noise.Add("srun: cluster configuration lacks support for cpu binding"));
+  CHECK(noise.Add("srun: nodes               : 2"));
   CHECK(noise.Add("srun: error: Unable to create step for job 7: Invalid node"));
   CHECK(noise.Add("srun: error: Unable to create step for job 7: Invalid node"));
   CHECK(noise.Text() == "Unable to create step for job 7: Invalid node");
