@@ -17,8 +17,10 @@
 #include "agent/launcher_link.h"
 #include "agent/local_server.h"
 #include "agent/node_facts.h"
+#include "agent/out_of_memory.h"
 #include "agent/output_reader.h"
 #include "agent/port_claim.h"
+#include "agent/preflight/prober.h"
 #include "agent/stack_questions.h"
 #include "agent/workers.h"
 #include "proto/deepshard.pb.h"
@@ -123,6 +125,8 @@ struct Agent::Impl {
                              *message.mutable_stacks() = std::move(stacks);
                              link.Send(std::move(message));
                            }};
+  OutOfMemoryWatch memory;
+  std::optional<Prober> prober;  ///< while the preflight lasts
 
   Clock::time_point launcher_heard = Clock::now();
   Clock::time_point next_batch = Clock::now();
@@ -142,9 +146,8 @@ struct Agent::Impl {
     if (options.input_fd >= 0) input.emplace(options.input_fd, [this] { Interrupt(InputEnded{}); });
     BecomeSubreaper();
     RaiseOpenFileLimit();
-    CollectNodeFacts(bootstrap.token_path(), bootstrap.token(), facts);
-    gpus = VisibleGpus();
-    TellGpus(gpus, facts);
+    CollectNodeFacts(bootstrap, facts);
+    if (facts.gpus_size() > 0) gpus = VisibleGpus();
     facts.set_free_port(master_port.port());
     facts.set_address(AddressTowards(link.Connect()));
     link.Join(facts);
@@ -157,6 +160,7 @@ struct Agent::Impl {
       }
       OnTime(Clock::now());
     }
+    prober.reset();
     workers.Signal(SIGKILL);
     KillDescendants({}, 5);
     link.Close(*exit_code == 0 ? milliseconds(1000) : milliseconds(0));
@@ -189,6 +193,7 @@ struct Agent::Impl {
     const pb::LauncherMessage& message = said.message;
     if (message.job_id() != bootstrap.job_id()) return;
     launcher_heard = Clock::now();
+    if (message.has_probe_listen() || message.has_probe_dial()) Probe(message);
     if (message.has_start() && message.attempt() > workers.attempt()) StartWorkers(message);
     if (message.has_end()) exit_code = 0;
     if (message.attempt() != workers.attempt()) return;  // meant for workers of the past
@@ -218,7 +223,22 @@ struct Agent::Impl {
     exit_code = code;
   }
 
+  void Probe(const pb::LauncherMessage& message) {
+    if (!prober) {
+      prober.emplace([this](pb::ProbeResult result) {
+        pb::AgentMessage up;
+        *up.mutable_probe_result() = std::move(result);
+        link.Send(std::move(up));
+      });
+    }
+    if (message.has_probe_dial()) return prober->Dial(message.probe_dial());
+    pb::AgentMessage up;
+    *up.mutable_probe_listening() = prober->Listen(message.probe_listen().address());
+    link.Send(std::move(up));
+  }
+
   void StartWorkers(const pb::LauncherMessage& message) {
+    prober.reset();
     KillDescendants({}, 5);  // nothing of an earlier attempt is left beside the new one
     WorkerSetting setting;
     setting.start = message.start();
@@ -368,6 +388,11 @@ struct Agent::Impl {
     exit->set_signal(worker.end->signal);
     exit->set_agent_signal(worker.agent_signal);
     if (worker.failure) *exit->mutable_failure() = *worker.failure;
+    // A shell ends with 137 where SIGKILL ended what it ran.
+    const bool killed = worker.end->signal == SIGKILL || worker.end->code == 128 + SIGKILL;
+    if (killed && worker.agent_signal != SIGKILL && !worker.failure) {
+      if (std::string why = memory.Explain(worker.pid); !why.empty()) exit->mutable_failure()->set_message(why);
+    }
     if (worker.result) *exit->mutable_result() = *worker.result;
     link.Send(std::move(message));
   }

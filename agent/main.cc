@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "agent/agent.h"
+#include "agent/contain/contain.h"
 #include "agent/daemon/command.h"
 #include "proto/attach.h"
 #include "proto/channel.h"
@@ -173,6 +174,7 @@ int main(int argc, char** argv) {
   try {
     if (ds::IsTerminal(STDIN_FILENO)) throw ds::UsageError(kHelp);
     const deepshard::v1::Bootstrap bootstrap = options.attached ? ReadAttached() : ReadBootstrap(options);
+    ds::Contain(bootstrap.contain());  // before gRPC has threads; what follows runs in the child that it makes
     const ds::AgentOptions how{options.attached ? STDIN_FILENO : -1, options.leave_signals};
     int code = ds::Agent(bootstrap, how).Run();
     if (code > 128) EndBySignal(code - 128);

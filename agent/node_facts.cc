@@ -2,8 +2,6 @@
 
 #include <gnu/libc-version.h>
 #include <sched.h>
-#include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -11,10 +9,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
-#include <set>
 #include <sstream>
 
+#include "agent/contain/contain.h"
+#include "agent/preflight/preflight.h"
 #include "proto/deepshard.pb.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/cpu_name.h"
@@ -93,21 +91,6 @@ int64_t UsableMemory() {
   return memory;
 }
 
-uint64_t HardLimit(int resource) {
-  rlimit limit{};
-  ::getrlimit(static_cast<__rlimit_resource>(resource), &limit);
-  return limit.rlim_max == RLIM_INFINITY ? std::numeric_limits<uint64_t>::max() : limit.rlim_max;
-}
-
-void AddDisk(const std::string& path, pb::NodeFacts& facts) {
-  struct statvfs info {};
-  if (path.empty() || ::statvfs(path.c_str(), &info) != 0) return;
-  auto* disk = facts.add_disks();
-  disk->set_path(path);
-  disk->set_size(static_cast<int64_t>(info.f_blocks) * static_cast<int64_t>(info.f_frsize));
-  disk->set_free(static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize));
-}
-
 void AddInterfaces(pb::NodeFacts& facts) {
   for (const NetworkInterface& interface : NetworkInterfaces()) {
     auto* fact = facts.add_interfaces();
@@ -116,13 +99,6 @@ void AddInterfaces(pb::NodeFacts& facts) {
     fact->set_up(interface.up);
     fact->set_megabits(interface.megabits);
   }
-}
-
-bool TokenSeen(const std::string& path, const std::string& token) {
-  if (path.empty()) return false;
-  std::ifstream file(path, std::ios::binary);
-  std::string found((std::istreambuf_iterator<char>(file)), {});
-  return file && found == token;
 }
 
 }  // namespace
@@ -134,7 +110,7 @@ int64_t ResidentBytes(int pid) {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-void CollectNodeFacts(const std::string& token_path, const std::string& token, pb::NodeFacts& facts) {
+void CollectNodeFacts(const pb::Bootstrap& bootstrap, pb::NodeFacts& facts) {
   utsname system{};
   ::uname(&system);
   facts.set_hostname(system.nodename);
@@ -146,14 +122,10 @@ void CollectNodeFacts(const std::string& token_path, const std::string& token, p
   facts.set_memory(UsableMemory());
   facts.set_memory_available(std::min(MemInfo("MemAvailable:"), facts.memory()));
   facts.set_glibc(::gnu_get_libc_version());
-  facts.set_open_files(HardLimit(RLIMIT_NOFILE));
-  facts.set_locked_memory(HardLimit(RLIMIT_MEMLOCK));
   AddInterfaces(facts);
-  std::set<std::string> paths{"/", "/tmp"};
-  if (!token_path.empty()) paths.insert(fs::path(token_path).parent_path().string());
-  for (const std::string& path : paths) AddDisk(path, facts);
-  facts.set_token_seen(TokenSeen(token_path, token));
-  facts.set_pid(static_cast<uint32_t>(::getpid()));
+  RunNodeChecks(bootstrap, facts);
+  const pid_t outer = CurrentContainment().outer_pid;
+  facts.set_pid(static_cast<uint32_t>(outer > 0 ? outer : ::getpid()));
   facts.set_clock_unix_ns(UnixNanoseconds());
 }
 

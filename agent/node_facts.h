@@ -5,13 +5,14 @@
 #include <string>
 
 namespace deepshard::v1 {
+class Bootstrap;
 class NodeFacts;
-}
+}  // namespace deepshard::v1
 
 namespace ds {
 
-/// `token_path`, `token`: the launcher's token file, looked for to find out whether the output folder is shared.
-void CollectNodeFacts(const std::string& token_path, const std::string& token, deepshard::v1::NodeFacts& facts);
+/// Everything of NodeFacts but `address`; makes the node's part of the preflight too (agent/preflight).
+void CollectNodeFacts(const deepshard::v1::Bootstrap& bootstrap, deepshard::v1::NodeFacts& facts);
 
 /// Memory of a process in bytes (resident); 0 when it is gone.
 int64_t ResidentBytes(int pid);

@@ -86,6 +86,9 @@ std::string Agents::Secret(uint32_t node) const {
   secret.set_lease_seconds(options_.settings.lease_seconds);
   secret.set_token_path(token_path_);
   secret.set_token(token_);
+  secret.set_contain(options_.contain);
+  secret.set_look_closer(options_.look_closer);
+  secret.mutable_skip_checks()->Assign(options_.skip_checks.begin(), options_.skip_checks.end());
   return secret.SerializeAsString();
 }
 
@@ -93,32 +96,35 @@ std::optional<Cause> Agents::AwaitJoined() {
   std::vector<bool> joined(options_.hosts.size(), false);
   auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                       std::chrono::duration<double>(options_.settings.join_seconds));
-  std::optional<Cause> first;
   std::set<std::string> failed;
   while (static_cast<size_t>(std::count(joined.begin(), joined.end(), false)) > failed.size()) {
     std::optional<LaunchEvent> event = queue_.PopUntil(until);
-    if (!event && first) return first;
+    if (!event && !failed.empty()) break;
     if (!event) {
-      auto node = static_cast<uint32_t>(std::find(joined.begin(), joined.end(), false) - joined.begin());
-      const std::string waiting = bootstrap_->Waiting(node);
-      return Preflight(host(node), "the agent on " + host(node) + " did not join within " +
-                                       DurationText(options_.settings.join_seconds) + " (launch.join_seconds)" +
-                                       (waiting.empty() ? "" : ": " + waiting));
+      for (uint32_t node = 0; node < joined.size(); ++node) {
+        if (joined[node]) continue;
+        const std::string waiting = bootstrap_->Waiting(node);
+        troubles_.push_back(Preflight(host(node), "the agent on " + host(node) + " did not join within " +
+                                                      DurationText(options_.settings.join_seconds) +
+                                                      " (launch.join_seconds)" +
+                                                      (waiting.empty() ? "" : ": " + waiting)));
+      }
+      break;
     }
     std::optional<Cause> trouble = OnJoining(*event, joined);
     if (!trouble) continue;
     if (trouble->kind == "signal") return trouble;
     const std::string where = trouble->host;
+    if (!failed.contains(where)) troubles_.push_back(*trouble);
     // What else is wrong is wanted in the same run: hosts fail within a moment of each other.
-    if (!first) {
-      until = std::min(until, std::chrono::steady_clock::now() + kMoreTroubles);
-      first = std::move(trouble);
-    } else if (!failed.contains(trouble->host) && first->message.size() < kLongestMessage) {
-      first->message += "\n  and: " + trouble->message;
-    }
+    if (failed.empty()) until = std::min(until, std::chrono::steady_clock::now() + kMoreTroubles);
     failed.insert(where);
   }
-  return first;
+  if (troubles_.empty()) return std::nullopt;
+  Cause all = troubles_[0];
+  for (size_t i = 1; i < troubles_.size() && all.message.size() < kLongestMessage; ++i)
+    all.message += "\n  and: " + troubles_[i].message;
+  return all;
 }
 
 std::optional<Cause> Agents::OnJoining(LaunchEvent& event, std::vector<bool>& joined) {

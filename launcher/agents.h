@@ -33,6 +33,9 @@ class Agents {
     std::vector<HostSlots> hosts;    ///< one agent each, in order
     std::string interface = "auto";  ///< launch.interface
     std::string token_path, token;   ///< what agents look for to see whether the output folder is shared; may be empty
+    std::string contain = "auto";    ///< launch.contain
+    std::vector<std::string> skip_checks;  ///< of the preflight
+    bool look_closer = false;              ///< for a report: also at what no job waits for
   };
   /// Checks that the bootstrap reaches every host. Throws UsageError naming the host. Makes the job's credentials and
   /// takes this process's signals; call on the main thread before there are others.
@@ -46,8 +49,10 @@ class Agents {
   }
 
   /// Starts listening and brings every agent up; returns when all have joined, or with the reason why not.
-  /// Cause::kind is `preflight` (code 3) or `signal`.
+  /// Cause::kind is `preflight` (code 3) or `signal`. Of several nodes that did not join it has the first one's
+  /// name, and what all say; troubles() has them apart.
   std::optional<Cause> BringUp();
+  const std::vector<Cause>& troubles() const { return troubles_; }
 
   const std::vector<deepshard::v1::NodeFacts>& facts() const { return facts_; }
   const std::string& host(uint32_t node) const { return options_.hosts[node].host; }
@@ -98,6 +103,7 @@ class Agents {
   std::vector<deepshard::v1::NodeFacts> facts_;
   std::vector<int64_t> clock_offsets_;
   LinkWatch links_;
+  std::vector<Cause> troubles_;
   bool joined_ = false, ended_ = false;
 };
 

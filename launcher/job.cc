@@ -11,8 +11,11 @@
 #include "runtime/base/error.h"
 #include "runtime/base/number.h"
 #include "runtime/base/nvml.h"
+#include "runtime/base/text.h"
 #include "runtime/job/data_paths.h"
 #include "runtime/job/keys.h"
+#include "runtime/job/preflight_names.h"
+#include "runtime/job/yaml.h"
 #include "runtime/run/prepare.h"
 
 namespace ds {
@@ -122,10 +125,7 @@ JobSpec SpecOfProgram(const LaunchOptions& options) {
     if (!found) {
       throw UsageError(flag + ": a program has no such key; job.name and launch.* apply to it (variables: --export)");
     }
-    Value value;
-    value.kind = Value::Kind::scalar;
-    value.text = change.value;
-    value.where.file = "--set";
+    const Value value = ParseYaml(change.value, flag);
     try {
       found->read(spec, value);
     } catch (const ValueError& error) {
@@ -191,6 +191,7 @@ Job PrepareJob(const LaunchOptions& options) {
   job.shown = ParseRankSet("--tee", options.tee, job.world());
   job.logged = ParseRankSet("--log-ranks", options.log_ranks, job.world());
   job.variable_sources = VariablesForWorkers(job.spec, options);
+  if (!options.skip_checks.empty()) AddCheckNames(Join(options.skip_checks, ","), job.spec.launch.skip_checks);
   if (!options.plan_for) {
     ResumeChoice resume = ChooseResume(options.resume, options.output, job.spec.name);
     job.resume = std::move(resume.checkpoint);

@@ -15,6 +15,9 @@
 #include "launcher/data_network.h"
 #include "launcher/job_monitor.h"
 #include "launcher/node_report.h"
+#include "launcher/preflight.h"
+#include "launcher/preflight_needs.h"
+#include "launcher/reachability.h"
 #include "launcher/screen.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
@@ -93,6 +96,8 @@ Agents::Options AgentOptions(const Job& job) {
   options.settings = BootstrapSettingsOf(job);
   options.hosts = job.hosts;
   options.interface = job.spec.launch.interface;
+  options.contain = job.spec.launch.contain;
+  options.skip_checks = job.spec.launch.skip_checks;
   return options;
 }
 
@@ -173,29 +178,63 @@ class Run {
   void BringUp() {
     agents_.SetToken((directory_.path() / kTokenFile).string(), token_);
     std::optional<Cause> trouble = agents_.BringUp();
+    if (trouble && trouble->kind == "preflight") {
+      for (const Cause& found : agents_.troubles()) Record("preflight", found.host, -1, found.message);
+    }
+    if (!trouble) trouble = CheckNodes();
     std::error_code ignored;
     fs::remove(directory_.path() / kTokenFile, ignored);
     if (trouble) return Stop(*trouble);
-    Guarded([&] { WriteReports(); });
-    bool checkpoints = !job_.foreign() && job_.spec.checkpoint.every >= 0;
-    std::vector<PreflightTrouble> troubles =
-        CheckNodes(job_.hosts, agents_.facts(), {checkpoints, !job_.foreign(), job_.spec.training.device});
-    ChooseAddresses(troubles);
-    for (const PreflightTrouble& found : troubles) {
-      Record("preflight", found.host, -1, found.message);
-    }
     shares_ = ShareMachines(job_.hosts, agents_.facts());
     if (std::string why = CannotBind(job_, shares_); !why.empty()) Record("affinity", "", -1, why);
-    if (!troubles.empty()) {
-      return Stop({"preflight", troubles[0].host, -1, 0, static_cast<int>(ExitCode::preflight), troubles[0].message});
-    }
     CheckMemory();
   }
 
-  void ChooseAddresses(std::vector<PreflightTrouble>& troubles) {
+  /// The preflight, once every agent has joined. The cause where the job cannot run: the first node's, of all that are
+  /// recorded.
+  std::optional<Cause> CheckNodes() {
+    const PreflightNeeds needs = NeedsOf(job_, directory_.path().string());
+    const auto& skip = needs.skip;
+    ProbeResults probed;
+    ChooseAddresses();
+    if (!data_network_.troubles.empty())
+      probed.outcomes = OutcomesOf(data_network_, job_.hosts);
+    else if (job_.hosts.size() > 1 && std::find(skip.begin(), skip.end(), "reachability") == skip.end())
+      probed =
+          ProbeNodes(agents_, job_.hosts.size(), [this](uint32_t node) { return data_network_.nodes[node].address; });
+    if (probed.cause) return probed.cause;
+    const auto results = JudgeNodes(job_.hosts, agents_.facts(), agents_.clock_offsets(), probed.outcomes, needs);
+    checks_ = results;
+    Guarded([&] { WriteReports(); });
+    if (!skip.empty()) {
+      record_.SetSkippedChecks(skip);
+      Record("preflight_skipped", "", -1, "checks that were not made: " + Join(skip, ", "));
+    }
+    std::optional<Cause> cause;
+    for (size_t node = 0; node < results.size(); ++node) {
+      for (const CheckResult& result : results[node]) {
+        if (result.status != CheckStatus::failed && result.status != CheckStatus::warning) continue;
+        const bool failed = result.status == CheckStatus::failed;
+        const std::string& host = job_.hosts[node].host;
+        const std::string text = result.name + " on " + host + ": " + result.text;
+        RecordQuietly(failed ? "preflight" : "preflight_warning", host, -1, text);
+        if (failed && !cause) cause = Cause{"preflight", host, -1, 0, static_cast<int>(ExitCode::preflight), text};
+      }
+    }
+    const std::vector<std::string> lines = PreflightLines(job_.hosts, results);
+    for (const std::string& line : lines) screen_->Notice(line);
+    if (!cause && !data_network_.troubles.empty()) {  // its check is skipped, and ranks have no address all the same
+      const PreflightTrouble& first = data_network_.troubles[0];
+      cause = Cause{"preflight", first.host, -1, 0, static_cast<int>(ExitCode::preflight), first.message};
+    }
+    if (lines.empty()) screen_->Notice(PreflightSummary(results));
+    return cause;
+  }
+
+  /// Nodes that have no address of the wanted network fail the check `reachability`.
+  void ChooseAddresses() {
     const std::string& wanted = job_.spec.launch.interface;
     data_network_ = ChooseDataNetwork(job_.hosts, agents_.facts(), wanted, agents_.OnThisMachine());
-    troubles.insert(troubles.end(), data_network_.troubles.begin(), data_network_.troubles.end());
     if (!data_network_.troubles.empty() || (agents_.OnThisMachine() && wanted == "auto")) return;
     Record("network", "", -1,
            "control: " + agents_.network().Reach() + " (" + agents_.network().reason +
@@ -208,7 +247,8 @@ class Run {
     }
   }
   void WriteReport(uint32_t node, const std::string& affinity) {
-    NodeReport report{agents_.host(node), agents_.facts()[node], agents_.clock_offsets()[node], affinity};
+    NodeReport report{agents_.host(node), agents_.facts()[node], agents_.clock_offsets()[node], affinity, {}};
+    if (node < checks_.size()) report.checks = checks_[node];
     directory_.Write("report/" + report.host + ".json", ToJson(report) + "\n");
   }
 
@@ -218,7 +258,7 @@ class Run {
     for (size_t i = 0; i < job_.hosts.size(); ++i) {
       workers[agents_.facts()[i].boot_id()] += static_cast<int>(job_.hosts[i].slots.size());
     }
-    // The nodes are of one kind (CheckNodes): what the first has, all have.
+    // The nodes are of one kind (check slots): what the first has, all have.
     const bool gpus =
         !job_.foreign() && job_.spec.training.device != DeviceChoice::cpu && agents_.facts()[0].gpus_size() > 0;
     int64_t least = INT64_MAX;
@@ -471,6 +511,9 @@ class Run {
   void Record(const std::string& kind, const std::string& host, int rank, const std::string& text) {
     Record(kind, host, rank, text, monitor_.attempt());
   }
+  void RecordQuietly(const std::string& kind, const std::string& host, int rank, const std::string& text) {
+    if (!files_fail_) Guarded([&] { directory_.Event(UnixNanoseconds(), host, rank, monitor_.attempt(), kind, text); });
+  }
   void Record(const std::string& kind, const std::string& host, int rank, const std::string& text, int64_t attempt) {
     if (!files_fail_) Guarded([&] { directory_.Event(UnixNanoseconds(), host, rank, attempt, kind, text); });
     if (kind != "start") screen_->Notice(kind + ": " + text);
@@ -532,6 +575,7 @@ class Run {
   std::string token_ = RandomHex(16);
   std::vector<NodeShare> shares_;
   DataNetwork data_network_;
+  std::vector<std::vector<CheckResult>> checks_;  ///< of the preflight, by node
   std::map<int, std::deque<std::string>> last_lines_;
   Clock::time_point next_tick_ = Clock::now(), next_beat_ = Clock::now();
   bool finished_ = false, files_fail_ = false;

@@ -11,6 +11,7 @@
 #include "launcher/foreign_flags.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
+#include "runtime/job/preflight_names.h"
 #include "runtime/run/prepare.h"
 
 namespace ds {
@@ -143,7 +144,7 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
 
   CLI::App app(kDescription, "ds-launch");
   app.footer(kFooter);
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides, skip_checks;
   std::string num_nodes, num_gpus, plan_for, master_port;
   bool version = false, no_local_rank = false;
   app.add_option("JOB.yaml", options.job_file, "The job spec (docs/job-spec.md)");
@@ -167,6 +168,9 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   app.add_option("--resume", options.resume,
                  "never; auto: the newest complete checkpoint under OUTPUT/NAME; PATH: a checkpoint or run directory")
       ->capture_default_str();
+  app.add_option("--skip-check", skip_checks,
+                 "NAME[,NAME...]: checks of the preflight that are not made: " + CheckNameList())
+      ->allow_extra_args(false);
   app.add_flag("--dry-run", options.dry_run, "Show the resolved spec, the ranks, the agents' command and the plan");
   app.add_option("--plan-for", plan_for, "NxM: with --dry-run, plan for N nodes of M slots that need not exist");
   app.add_option(
@@ -210,6 +214,13 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   if (!num_gpus.empty()) options.filter.num_gpus = ParseCount(num_gpus, "--num-gpus");
   if (!master_port.empty()) options.master_port = ParseCount(master_port, "--master-port", 65535);
   if (!plan_for.empty()) options.plan_for = ParsePlanFor(plan_for);
+  for (const std::string& names : skip_checks) {
+    try {
+      AddCheckNames(names, options.skip_checks);
+    } catch (const UsageError& error) {
+      throw UsageError("--skip-check " + names + ": " + error.what());
+    }
+  }
   CheckTogether(options);
   return {options};
 }

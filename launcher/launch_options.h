@@ -31,6 +31,7 @@ struct LaunchOptions {
   std::vector<std::string> exports;  ///< NAME or NAME=VALUE
   std::string output = "runs";
   std::string resume = "never";
+  std::vector<std::string> skip_checks;  ///< of the preflight, beside launch.skip_checks
   bool dry_run = false;
   std::string tee, log_ranks;                   ///< ranks, as RankSet reads them; empty: all
   std::string make_identity;                    ///< a folder for a site identity; empty: a job is launched

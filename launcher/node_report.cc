@@ -13,7 +13,7 @@ namespace {
 
 namespace pb = ::deepshard::v1;
 
-constexpr double kClockToleranceSeconds = 1;
+constexpr double kClockToleranceSeconds = kClockWarnSeconds;
 
 std::string Size(int64_t bytes) {
   char text[32];
@@ -44,22 +44,6 @@ std::string Clock(int64_t offset_ns) {
   return text;
 }
 
-/// Facts that should be the same on every node of a job, by the name that people read.
-std::vector<std::pair<std::string, std::string>> Comparable(const NodeReport& report) {
-  const pb::NodeFacts& facts = report.facts;
-  return {{"operating system", facts.os()},
-          {"kernel", facts.kernel()},
-          {"C library", facts.glibc()},
-          {"processor", facts.cpu()},
-          {"cores", std::to_string(facts.cores())},
-          {"memory", Size(facts.memory())},
-          {"GPUs", Gpus(facts)},
-          {"GPU driver", facts.gpu_driver().empty() ? "none" : facts.gpu_driver()},
-          {"open files limit", Limit(facts.open_files(), false)},
-          {"locked memory limit", Limit(facts.locked_memory(), true)},
-          {"clock", Clock(report.clock_offset_ns)}};
-}
-
 }  // namespace
 
 std::string ToJson(const NodeReport& report) {
@@ -82,35 +66,62 @@ std::string ToJson(const NodeReport& report) {
   }
   json.EndList().Field("clock_offset_seconds", static_cast<double>(report.clock_offset_ns) * 1e-9);
   if (!report.affinity.empty()) json.Field("affinity", report.affinity);
-  json.Field("agent_pid", facts.pid()).EndObject();
+  json.Field("agent_pid", facts.pid());
+  json.Field("shm_size", facts.shm_size()).Field("shm_free", facts.shm_free());
+  if (facts.processes() == UINT64_MAX)
+    json.Key("processes_left").Null();
+  else
+    json.Field("processes_left", facts.processes());
+  json.Key("containment").BeginObject().Field("in_force", facts.contained()).Key("possible").BeginList();
+  for (const std::string& level : facts.containment()) json.Write(level);
+  json.EndList().Field("refused", facts.containment_refused()).EndObject();
+  json.Key("checks").BeginList();
+  for (const CheckResult& check : report.checks) {
+    json.BeginObject().Field("name", check.name).Field("status", CheckStatusName(check.status));
+    json.Field("text", check.text).Field("milliseconds", check.milliseconds).EndObject();
+  }
+  json.EndList().EndObject();
   return json.str();
 }
 
-std::string ToText(const NodeReport& report) {
+std::vector<NodeFact> FactsOf(const NodeReport& report) {
   const pb::NodeFacts& facts = report.facts;
-  std::string text = report.host + (facts.hostname() == report.host ? "" : " (" + facts.hostname() + ")") + "\n";
-  for (const auto& [name, value] : Comparable(report)) {
-    text += "  " + name + std::string(name.size() < 20 ? 20 - name.size() : 1, ' ') + value + "\n";
-  }
-  text += "  memory available    " + Size(facts.memory_available()) + "\n";
-  for (const auto& disk : facts.disks()) {
-    text += "  free at " + disk.path() + std::string(disk.path().size() < 12 ? 12 - disk.path().size() : 1, ' ') +
-            Size(disk.free()) + " of " + Size(disk.size()) + "\n";
-  }
-  return text;
+  std::string contained;
+  for (const std::string& level : facts.containment()) contained += (contained.empty() ? "" : ", ") + level;
+  std::string free;
+  for (const auto& disk : facts.disks())
+    if (disk.path() != "/") free += (free.empty() ? "" : ", ") + Size(disk.free()) + " at " + disk.path();
+  return {{"hostname", facts.hostname(), true},
+          {"operating system", facts.os()},
+          {"kernel", facts.kernel()},
+          {"C library", facts.glibc()},
+          {"processor", facts.cpu()},
+          {"cores", std::to_string(facts.cores())},
+          {"memory", Size(facts.memory())},
+          {"memory available", Size(facts.memory_available()), true},
+          {"GPUs", Gpus(facts)},
+          {"GPU driver", facts.gpu_driver().empty() ? "none" : facts.gpu_driver()},
+          {"InfiniBand, RoCE", facts.rdma().empty() ? "none" : Join({facts.rdma().begin(), facts.rdma().end()}, ", ")},
+          {"open files limit", Limit(facts.open_files(), false)},
+          {"locked memory limit", Limit(facts.locked_memory(), true)},
+          {"/dev/shm", facts.shm_size() == 0 ? "none" : Size(facts.shm_size())},
+          {"free space", free, true},
+          {"containment", contained},
+          {"clock", Clock(report.clock_offset_ns)}};
 }
 
 std::vector<std::string> Differences(const std::vector<NodeReport>& reports) {
   std::vector<std::string> lines;
   if (reports.empty()) return lines;
-  size_t facts = Comparable(reports[0]).size();
-  for (size_t i = 0; i < facts; ++i) {
+  const std::vector<NodeFact> first = FactsOf(reports[0]);
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (first[i].varies) continue;
     std::map<std::string, std::vector<std::string>> hosts_of;  // by value
-    for (const NodeReport& report : reports) hosts_of[Comparable(report)[i].second].push_back(report.host);
+    for (const NodeReport& report : reports) hosts_of[FactsOf(report)[i].value].push_back(report.host);
     if (hosts_of.size() < 2) continue;
     std::vector<std::string> parts;
-    for (const auto& [value, hosts] : hosts_of) parts.push_back(value + " on " + Join(hosts, ", "));
-    lines.push_back(Comparable(reports[0])[i].first + ": " + Join(parts, "; "));
+    for (const auto& [value, hosts] : hosts_of) parts.push_back(value + " on " + GroupHosts(hosts));
+    lines.push_back(first[i].name + ": " + Join(parts, "; "));
   }
   return lines;
 }

@@ -30,16 +30,9 @@ struct NodeShare {
 std::vector<NodeShare> ShareMachines(const std::vector<HostSlots>& hosts,
                                      const std::vector<deepshard::v1::NodeFacts>& facts);
 
-/// What stands against running, one sentence each, naming the node; empty: nothing.
+/// What stands against running, one sentence, and the node that it is about.
 struct PreflightTrouble {
   std::string host, message;
 };
-struct NodeNeeds {
-  bool shared_output = false;    ///< checkpoints will be written
-  bool one_device_kind = false;  ///< all ranks compute together, on GPUs or on CPUs: not so for foreign programs
-  DeviceChoice device = DeviceChoice::automatic;
-};
-std::vector<PreflightTrouble> CheckNodes(const std::vector<HostSlots>& hosts,
-                                         const std::vector<deepshard::v1::NodeFacts>& facts, const NodeNeeds& needs);
 
 }  // namespace ds

@@ -12,6 +12,7 @@
 
 #include "launcher/bootstrap/bootstrap.h"
 #include "launcher/bootstrap/this_machine.h"
+#include "runtime/base/cgroup.h"
 #include "runtime/base/error.h"
 #include "runtime/base/socket.h"
 
@@ -84,6 +85,7 @@ class LocalBootstrap final : public Bootstrap {
     }
     KillDescendants(before_, 5);
     SocketFolder::RemoveLeftovers();
+    ChildCgroup::RemoveLeftovers();  // of agents whose keepers were killed
   }
 
  private:

@@ -67,6 +67,9 @@ struct ProcessId {
 /// start_time is 0 when there is no such process.
 ProcessId IdentifyProcess(pid_t pid);
 
+/// Whether that process runs still; a zombie does not.
+bool IsRunning(const ProcessId& id);
+
 /// Every living descendant of this process, zombies left out.
 std::vector<ProcessId> Descendants();
 

@@ -67,6 +67,11 @@ ProcessId IdentifyProcess(pid_t pid) {
   return ReadStat(pid, stat) ? ProcessId{pid, stat.start_time} : ProcessId{pid, 0};
 }
 
+bool IsRunning(const ProcessId& id) {
+  Stat stat;
+  return ReadStat(id.pid, stat) && stat.start_time == id.start_time && stat.state != 'Z' && stat.state != 'X';
+}
+
 std::vector<ProcessId> Descendants() {
   std::vector<ProcessId> found;
   Collect(AllProcesses(), ::getpid(), {}, found);

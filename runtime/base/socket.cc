@@ -1,7 +1,9 @@
 #include "runtime/base/socket.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,7 +46,32 @@ bool IsLeftover(const std::string& name, const std::string& pid_namespace) {
   if (error != std::errc() || dot == end || *dot != '.') return false;
   auto [rest, second_error] = std::from_chars(dot + 1, end, start);
   if (second_error != std::errc() || rest == end || *rest != '.') return false;
-  return IdentifyProcess(pid).start_time != start;
+  return !IsRunning({pid, start});
+}
+
+constexpr const char* kLock = "lock";
+
+/// Holds the folder's lock until this process ends. Whoever finds the file finds it locked.
+int LockFolder(const fs::path& folder) {
+  const fs::path made = folder / "lock.new";
+  const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) throw SystemError("cannot make the file " + made.string(), errno);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 || ::rename(made.c_str(), (folder / kLock).c_str()) != 0) {
+    const int error = errno;
+    ::close(fd);
+    throw SystemError("cannot lock the folder " + folder.string(), error);
+  }
+  return fd;
+}
+
+/// A folder of another process namespace, whose processes have no numbers here: its lock tells whether its owner lives.
+bool IsUnlocked(const fs::path& folder) {
+  if (!folder.filename().string().starts_with(kPrefix)) return false;
+  const int fd = ::open((folder / kLock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  const bool dead = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  ::close(fd);
+  return dead;
 }
 
 }  // namespace
@@ -100,11 +127,13 @@ SocketFolder::SocketFolder() {
                         std::to_string(self.start_time) + ".XXXXXX";
   if (!::mkdtemp(pattern.data())) throw SystemError("cannot make the folder " + pattern, errno);  // mode 0700
   path_ = pattern;
+  lock_fd_ = LockFolder(path_);
 }
 
 SocketFolder::~SocketFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
+  ::close(lock_fd_);
 }
 
 void SocketFolder::RemoveLeftovers() noexcept {
@@ -115,7 +144,8 @@ void SocketFolder::RemoveLeftovers() noexcept {
       struct stat info {};
       if (::lstat(it->path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::getuid()) continue;
       std::error_code ignored;
-      if (IsLeftover(it->path().filename().string(), pid_namespace)) fs::remove_all(it->path(), ignored);
+      if (IsLeftover(it->path().filename().string(), pid_namespace) || IsUnlocked(it->path()))
+        fs::remove_all(it->path(), ignored);
     }
   } catch (...) {  // tidying up is a courtesy; it must not stop a job
   }

@@ -15,8 +15,9 @@ uint16_t FreeTcpPort();
 /// way to it, or its name is unknown.
 std::string AddressTowards(const std::string& host_port);
 
-/// A folder for sockets that only this user may enter, removed at the end. Its name tells which process owns it, so
-/// that what a killed process left behind is recognised and removed by the next.
+/// A folder for sockets that only this user may enter, removed at the end. Its name tells which process owns it, and a
+/// lock whether that lives where the number says nothing (another process namespace), so that what a killed process
+/// left behind is recognised and removed by the next.
 class SocketFolder {
  public:
   SocketFolder();  ///< in $TMPDIR, else /tmp; removes leftovers of dead processes of this user first
@@ -30,6 +31,7 @@ class SocketFolder {
 
  private:
   std::filesystem::path path_;
+  int lock_fd_ = -1;
 };
 
 }  // namespace ds

@@ -151,6 +151,8 @@ struct LaunchConfig {
   int64_t log_rotate = int64_t{1} << 30, log_keep = 4;  ///< bytes of a rank's log file, 0: no limit; older files
   std::string daemon_site = "auto";                     ///< auto: ~/.config/deepshard/site.yaml
   int64_t daemon_port = 0;                              ///< 0: as the site file says
+  std::string contain = "auto";                         ///< auto, cgroup, namespace or process
+  std::vector<std::string> skip_checks;                 ///< of the preflight, in its order
   bool operator==(const LaunchConfig&) const = default;
 };
 

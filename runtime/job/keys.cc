@@ -1,8 +1,10 @@
 #include "runtime/job/keys.h"
 
 #include "runtime/base/checksum.h"
+#include "runtime/base/error.h"
 #include "runtime/base/interface.h"
 #include "runtime/job/names.h"
+#include "runtime/job/preflight_names.h"
 #include "runtime/job/presets.h"
 #include "runtime/job/yaml.h"
 
@@ -306,6 +308,31 @@ Key EnvKey() {
       });
 }
 
+Key SkipChecksKey() {
+  return Row(
+      "launch.skip_checks", "a name or a list of names", nullptr,
+      "checks of the preflight that are not made (docs/operations.md lists them); `--skip-check` adds to them",
+      [](JobSpec& spec, const Value& value) {
+        spec.launch.skip_checks.clear();
+        const auto add = [&](const Value& item) {
+          try {
+            AddCheckNames(AsString(item), spec.launch.skip_checks);
+          } catch (const UsageError& error) {
+            throw ValueError(item, error.what());
+          }
+        };
+        if (value.kind != Value::Kind::list) return add(value);
+        for (const Value& item : value.items) add(item);
+      },
+      [](const JobSpec& spec) { return "[" + Join(spec.launch.skip_checks, ", ") + "]"; });
+}
+
+std::string ReadContain(const Value& value) {
+  const std::string name = Lower(AsString(value));
+  if (!IsContainMode(name)) throw ValueError(value, "expected auto, cgroup, namespace or process");
+  return name;
+}
+
 constexpr int64_t kMany =
     int64_t{1} << 53;  // every such count is exact in metrics, which other programs read as doubles
 
@@ -476,6 +503,11 @@ std::vector<Key> OtherKeys() {
            "`--daemon-site` wins"),
       Integer("launch.daemon_port", DS_FIELD(launch.daemon_port), 0, 65535, nullptr,
               "the port that daemons listen on; 0: as the site file says; `--daemon-port` wins"),
+      Text(
+          "launch.contain", "auto, cgroup, namespace, process", DS_FIELD(launch.contain), ReadContain, nullptr,
+          "what keeps a job's processes from outliving it (docs/operations.md); auto: the strongest that a node allows "
+          "and programs do not notice"),
+      SkipChecksKey(),
   };
 }
 

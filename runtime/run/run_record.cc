@@ -118,6 +118,9 @@ std::string RunRecord::Summary(const RunFacts& run, const JobOutcome& outcome, i
   json.Field("pipeline", parallel.pipeline).Field("sequence", parallel.sequence);
   json.Field("expert", parallel.expert).EndObject();
   FieldOrNull(json, "parent", !run.parent.empty(), run.parent);
+  json.Key("skipped_checks").BeginList();
+  for (const std::string& name : skipped_checks_) json.Write(name);
+  json.EndList();
   json.Field("attempts", attempt).EndObject();
   return json.str();
 }

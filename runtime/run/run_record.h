@@ -28,6 +28,9 @@ class RunRecord {
   /// Rank 0's result.
   void SetResult(const deepshard::v1::WorkerResult& result) { result_ = result; }
 
+  /// Of the preflight, that were not made.
+  void SetSkippedChecks(std::vector<std::string> names) { skipped_checks_ = std::move(names); }
+
   /// summary.json
   std::string Summary(const RunFacts& run, const JobOutcome& outcome, int64_t attempt) const;
 
@@ -36,6 +39,7 @@ class RunRecord {
   std::optional<double> validation_loss_;
   std::vector<double> tokens_per_second_;
   std::optional<deepshard::v1::WorkerResult> result_;
+  std::vector<std::string> skipped_checks_;
 };
 
 }  // namespace ds

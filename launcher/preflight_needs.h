@@ -1,0 +1,20 @@
+// What a job needs of its nodes, for the preflight.
+#pragma once
+
+#include <string>
+
+#include "launcher/job.h"
+#include "launcher/preflight.h"
+
+namespace ds {
+
+/// `run_directory`: where its checkpoints go.
+PreflightNeeds NeedsOf(const Job& job, const std::string& run_directory);
+
+/// Bytes of one checkpoint: every parameter in fp32, and its optimizer's moments.
+int64_t CheckpointBytes(const JobSpec& spec);
+
+/// Checkpoints that lie in the run directory at a time, the one being written counted.
+int64_t CheckpointsAtATime(const JobSpec& spec);
+
+}  // namespace ds
