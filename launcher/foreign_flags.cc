@@ -20,7 +20,7 @@ constexpr ForeignFlag kFlags[] = {
     {"--node-rank",
      "ds-launch starts the agents of all nodes itself; run it once, with --hostfile, and leave this out"},
     {"--no-ssh", "ds-launch starts the agents of all nodes itself; run it once, and leave this out"},
-    {"--no-ssh-check", "there is no check by ssh before the job; leave this out"},
+    {"--no-ssh-check", "write --skip-check reachability"},
     {"--force-multi", "one node is launched as many are; leave this out"},
     {"--save-pid", "`echo $$` before `exec ds-launch` tells its process id; leave this out"},
     {"--enable-each-rank-log", "every rank has a log, logs/rank-N.log in the run directory; --output DIR says where"},
