@@ -325,7 +325,7 @@ class SlurmBootstrap final : public Bootstrap {
   SlurmNoise noise_;
   std::set<uint32_t> given_up_;
   bool over_ = false;
-  std::thread thread_;     // last: uses the rest
+  std::thread thread_;  // last: uses the rest
 };
 
 }  // namespace
