@@ -221,13 +221,20 @@ class Run {
         if (failed && !cause) cause = Cause{"preflight", host, -1, 0, static_cast<int>(ExitCode::preflight), text};
       }
     }
+    rlimit files{};
+    if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && std::find(skip.begin(), skip.end(), "open-files") == skip.end()) {
+      if (std::string why = LauncherFilesTrouble(job_.world(), job_.hosts.size(), files.rlim_max); !why.empty()) {
+        Record("preflight", "", -1, "open-files: " + why);
+        if (!cause) cause = Cause{"preflight", "", -1, 0, static_cast<int>(ExitCode::preflight), "open-files: " + why};
+      }
+    }
     const std::vector<std::string> lines = PreflightLines(job_.hosts, results);
     for (const std::string& line : lines) screen_->Notice(line);
     if (!cause && !data_network_.troubles.empty()) {  // its check is skipped, and ranks have no address all the same
       const PreflightTrouble& first = data_network_.troubles[0];
       cause = Cause{"preflight", first.host, -1, 0, static_cast<int>(ExitCode::preflight), first.message};
     }
-    if (lines.empty()) screen_->Notice(PreflightSummary(results));
+    if (lines.empty() && !cause) screen_->Notice(PreflightSummary(results));
     return cause;
   }
 

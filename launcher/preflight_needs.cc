@@ -41,4 +41,13 @@ PreflightNeeds NeedsOf(const Job& job, const std::string& run_directory) {
   return needs;
 }
 
+std::string LauncherFilesTrouble(int ranks, size_t nodes, uint64_t limit) {
+  constexpr uint64_t kOwn = 64, kPerAgent = 8;
+  const uint64_t wanted = kOwn + static_cast<uint64_t>(ranks) + kPerAgent * nodes;
+  if (limit >= wanted) return "";
+  return "ds-launch may open " + std::to_string(limit) + " files (hard limit), and " + std::to_string(ranks) +
+         " ranks on " + std::to_string(nodes) + " nodes need " + std::to_string(wanted) +
+         ": raise it (ulimit -Hn, limits.conf)";
+}
+
 }  // namespace ds

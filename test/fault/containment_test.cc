@@ -111,19 +111,22 @@ TEST_CASE("What programs leave behind ends with the job, at every level") {
   }
 }
 
-TEST_CASE("kill -9 of an agent, of the launcher, of both at once: nothing is left within 2 s, at every level") {
+TEST_CASE(
+    "kill -9 of an agent, its keeper, the launcher, or both at once: nothing is left within 2 s, at every level") {
   for (const std::string level : {"process", "cgroup", "namespace"}) {
-    for (const std::string killed : {"agent", "launcher", "both"}) {
+    for (const std::string killed : {"agent", "keeper", "launcher", "both"}) {
       CAPTURE(level, killed);
       LaunchedJob job(Escaping(level, Everything(level)));
       if (!Begun(job, level)) break;
       const pid_t agent = job.Agent("127.0.0.2");
       if (killed == "both") job.Signal(SIGSTOP);  // it cannot tidy up between the two
-      if (killed != "launcher") ::kill(agent, SIGKILL);
-      if (killed != "agent") job.Signal(SIGKILL);
+      if (killed == "agent" || killed == "both") ::kill(agent, SIGKILL);
+      if (killed == "keeper") ::kill(ParentOf(agent), SIGKILL);
+      if (killed == "launcher" || killed == "both") job.Signal(SIGKILL);
       const int code = job.Wait();
-      CHECK(code == (killed == "agent" ? 4 : 137));
-      if (killed == "agent") CHECK(CauseOf(job.Summary(), "signal") == "9");
+      const bool launcher_lives = killed == "agent" || killed == "keeper";
+      CHECK(code == (launcher_lives ? 4 : 137));
+      if (launcher_lives) CHECK(CauseOf(job.Summary(), "signal") == "9");
       if (!job.NothingLeft(2)) FAIL_CHECK("left: " << job.Leftovers()[0]);
     }
   }

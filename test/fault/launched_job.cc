@@ -250,6 +250,7 @@ std::vector<pid_t> LaunchedJob::Agents() const {
   return Processes([&](const fs::path& process) {
     std::error_code error;
     std::string environment = '\0' + ReadAll(process / "environ");
+    if (ReadAll(process / "comm") == "ds-agent-keeper\n") return false;
     return fs::read_symlink(process / "exe", error).filename() == "ds-agent" &&
            environment.find('\0' + marker + '\0') != std::string::npos;
   });

@@ -233,6 +233,13 @@ TEST_CASE("A skipped check fails nothing, and says that it was skipped") {
         "preflight: 11 checks passed on 2 nodes in 0 ms; skipped: open-files, gpu-state");
 }
 
+TEST_CASE("ds-launch's own open files: a log a rank") {
+  CHECK(LauncherFilesTrouble(800, 100, 2000).empty());
+  CHECK(LauncherFilesTrouble(2048, 256, 1024) ==
+        "ds-launch may open 1024 files (hard limit), and 2048 ranks on 256 nodes need 4160: raise it (ulimit -Hn, "
+        "limits.conf)");
+}
+
 TEST_CASE("Names of checks: lists, each once, in order; an unknown one is an error that lists them") {
   std::vector<std::string> names;
   AddCheckNames("shm,clock", names);
