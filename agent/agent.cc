@@ -29,6 +29,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/process.h"
 #include "runtime/base/queue.h"
+#include "runtime/base/secret.h"
 #include "runtime/base/signal.h"
 #include "runtime/base/socket.h"
 
@@ -459,7 +460,9 @@ struct Agent::Impl {
 };
 
 Agent::Agent(const pb::Bootstrap& bootstrap, const AgentOptions& options)
-    : impl_(std::make_unique<Impl>(bootstrap, options)) {}
+    : impl_(std::make_unique<Impl>(bootstrap, options)) {
+  Wipe(*impl_->bootstrap.mutable_private_key());  // the link has it
+}
 Agent::~Agent() = default;
 int Agent::Run() { return impl_->Run(); }
 

@@ -16,6 +16,7 @@
 #include "proto/version.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/secret.h"
 
 namespace ds {
 namespace {
@@ -129,6 +130,8 @@ LauncherLink::LauncherLink(const pb::Bootstrap& bootstrap, Callbacks callbacks) 
   impl_->callbacks = std::move(callbacks);
   TlsIdentity identity{bootstrap.ca_certificate(), bootstrap.certificate(), bootstrap.private_key()};
   impl_->identity = identity;
+  Wipe(identity.private_key);
+  Wipe(*impl_->bootstrap.mutable_private_key());
 }
 
 LauncherLink::~LauncherLink() { Close(std::chrono::milliseconds(0)); }
@@ -137,6 +140,7 @@ std::string LauncherLink::Connect() {
   const pb::Bootstrap& own = impl_->bootstrap;
   Dialled dialled = DialFirst(own.launcher_address(), LauncherName(own.job_id()), impl_->identity, own.lease_seconds(),
                               impl_->aborted);
+  Wipe(impl_->identity.private_key);  // gRPC and OpenSSL hold the key that they use
   impl_->stub = pb::Control::NewStub(dialled.channel);
   return impl_->address = dialled.address;
 }

@@ -21,6 +21,7 @@
 #include "proto/version.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/secret.h"
 #include "runtime/base/terminal.h"
 
 namespace {
@@ -76,7 +77,7 @@ int NodeFrom(const std::string& name) {
 
 /// This agent's bootstrap message; of those for all agents the one that a variable tells.
 deepshard::v1::Bootstrap ReadBootstrap(const Options& options) {
-  const std::string bytes = ReadStandardInput();
+  std::string bytes = ReadStandardInput();
   deepshard::v1::Bootstrap bootstrap;
   deepshard::v1::Bootstraps all;
   if (options.node_from.empty() && options.host_from.empty()) {
@@ -94,6 +95,8 @@ deepshard::v1::Bootstrap ReadBootstrap(const Options& options) {
                            "`, which is no host of the job");
     }
   }
+  ds::Wipe(bytes);
+  for (auto& agent : *all.mutable_agents()) ds::Wipe(*agent.mutable_private_key());
   if (bootstrap.job_id().empty()) {
     throw ds::UsageError("standard input holds no bootstrap message for this agent: ds-agent is started by ds-launch");
   }
@@ -123,11 +126,13 @@ std::string Attach() {
 }
 
 deepshard::v1::Bootstrap ReadAttached() {
-  const std::string bytes = Attach();
+  std::string bytes = Attach();
   deepshard::v1::Bootstrap bootstrap;
   if (bytes.empty())
     throw ds::RuntimeError("standard input ended before a bootstrap message: whoever started it is gone");
-  if (!bootstrap.ParseFromString(bytes) || bootstrap.job_id().empty())
+  const bool parsed = bootstrap.ParseFromString(bytes);
+  ds::Wipe(bytes);
+  if (!parsed || bootstrap.job_id().empty())
     throw ds::UsageError("standard input holds no bootstrap message: ds-agent is started by ds-launch");
   return bootstrap;
 }
@@ -164,6 +169,7 @@ std::optional<int> ParseArguments(int argc, char** argv, Options& options) {
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--daemon") == 0) {
     ds::PrepareGrpc();
+    ds::KeepMemoryPrivate();
     ::signal(SIGPIPE, SIG_IGN);
     return ds::DaemonMain(argc, argv);
   }
@@ -173,10 +179,20 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a closed log must not end a node
   try {
     if (ds::IsTerminal(STDIN_FILENO)) throw ds::UsageError(kHelp);
-    const deepshard::v1::Bootstrap bootstrap = options.attached ? ReadAttached() : ReadBootstrap(options);
-    ds::Contain(bootstrap.contain());  // before gRPC has threads; what follows runs in the child that it makes
-    const ds::AgentOptions how{options.attached ? STDIN_FILENO : -1, options.leave_signals};
-    int code = ds::Agent(bootstrap, how).Run();
+    deepshard::v1::Bootstrap bootstrap = options.attached ? ReadAttached() : ReadBootstrap(options);
+    const auto wipe = [&bootstrap] { ds::Wipe(*bootstrap.mutable_private_key()); };
+    // Before gRPC has threads; what follows runs in the child that it makes.
+    ds::Contain(bootstrap.contain(), [&wipe] {
+      ds::KeepMemoryPrivate();
+      wipe();
+    });
+    ds::KeepMemoryPrivate();
+    int code = 0;
+    {
+      ds::Agent agent(bootstrap, {options.attached ? STDIN_FILENO : -1, options.leave_signals});
+      wipe();
+      code = agent.Run();
+    }
     if (code > 128) EndBySignal(code - 128);
     return code;
   } catch (const ds::Error& error) {

@@ -10,6 +10,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
+#include "runtime/base/secret.h"
 
 namespace ds {
 namespace {
@@ -64,6 +65,7 @@ std::optional<Cause> Agents::BringUp() {
     const std::string& where = host(error.node);
     return Preflight(where, "the agent on " + where + " could not be started: " + error.message);
   }
+  for (AgentPlace& agent : agents) Wipe(agent.secret);
   std::optional<Cause> trouble = AwaitJoined();
   joined_ = !trouble;
   return trouble;

@@ -48,7 +48,8 @@ std::string AgentTable(const Job& job) {
   if (job.options.plan_for) return "";
   const BootstrapChoice choice = ChooseBootstrap(job.bootstrap(), job.hosts);
   std::unique_ptr<Bootstrap> bootstrap = MakeBootstrap(choice.kind, BootstrapSettingsOf(job), [](AgentEnded) {});
-  std::string text = "Agents: bootstrap " + choice.Text() + "; credentials go over standard input\n";
+  std::string text = "Agents: bootstrap " + choice.Text() + "; credentials go over " +
+                     (choice.kind == "daemon" ? "mutual TLS by the site identity" : "standard input") + "\n";
   for (const HostSlots& host : job.hosts) {
     if (std::string refusal = bootstrap->Refusal(host); !refusal.empty()) throw UsageError(refusal);
   }

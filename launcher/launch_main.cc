@@ -9,6 +9,7 @@
 #include "proto/channel.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/secret.h"
 #include "runtime/job/filter.h"
 #include "runtime/job/hostfile.h"
 
@@ -26,6 +27,7 @@ int MakeIdentity(const ds::LaunchOptions& options) {
 
 int main(int argc, char** argv) {
   ds::PrepareGrpc();
+  ds::KeepMemoryPrivate();
   try {
     ds::CommandLine command = ds::ParseLaunchCommandLine(argc, argv);
     if (!command.options) return 0;

@@ -19,6 +19,7 @@
 #include "proto/version.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/secret.h"
 #include "runtime/base/terminal.h"
 #include "runtime/base/text.h"
 #include "runtime/job/filter.h"
@@ -172,6 +173,7 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   ds::PrepareGrpc();
+  ds::KeepMemoryPrivate();
   try {
     return ds::Main(argc, argv);
   } catch (const ds::Error& error) {

@@ -122,7 +122,8 @@ bool BeAgent(const std::string& level, const ChildCgroup* group, Talk& talk, con
 }
 
 /// Tries one level; returns in the agent alone. Otherwise what the node does not allow, with nothing left of the try.
-std::string TryLevel(const std::string& level, const sigset_t& waited, const sigset_t& before) {
+std::string TryLevel(const std::string& level, const sigset_t& waited, const sigset_t& before,
+                     const std::function<void()>& in_keeper) {
   std::unique_ptr<ChildCgroup> group;
   if (level == "cgroup") {
     try {
@@ -147,6 +148,7 @@ std::string TryLevel(const std::string& level, const sigset_t& waited, const sig
     Talk::Close(talk.go[1]);
     Talk::Close(talk.told[0]);
     ::close(STDIN_FILENO);  // the agent's alone: its end is for others to see
+    if (in_keeper) in_keeper();
     Keep(agent, level, std::move(group), waited);
   }
   Talk::Close(talk.go[1]);
@@ -160,7 +162,7 @@ bool IsAgent() { return !current.level.empty(); }
 
 }  // namespace
 
-void Contain(const std::string& mode) {
+void Contain(const std::string& mode, const std::function<void()>& in_keeper) {
   BecomeSubreaper();
   ChildCgroup::RemoveLeftovers();
   sigset_t waited, before;
@@ -173,7 +175,7 @@ void Contain(const std::string& mode) {
   if (mode == "auto" || mode.empty()) levels = {"cgroup"};
   if (levels[0] != "process") levels.push_back("process");
   for (const std::string& level : levels) {
-    const std::string why = TryLevel(level, waited, before);
+    const std::string why = TryLevel(level, waited, before, in_keeper);
     if (IsAgent()) {
       current.refused = refused;
       current.cgroup_refused = cgroup;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,12 +33,16 @@ std::string BeginNamespace() {
   if (::unshare(CLONE_NEWPID) == 0) return "";
   if (errno != EPERM) return Why("no process namespace");
   if (::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) return Why("no user namespace, which it takes without root");
+  // Of a process whose memory is closed (KeepMemoryPrivate) root owns these files.
+  const int dumpable = ::prctl(PR_GET_DUMPABLE);
+  ::prctl(PR_SET_DUMPABLE, 1);
   // Groups must be given up as something to change before the group may be mapped (user_namespaces(7)).
   WriteFile("/proc/self/setgroups", "deny");
-  if (!WriteFile("/proc/self/uid_map", std::to_string(user) + " " + std::to_string(user) + " 1") ||
-      !WriteFile("/proc/self/gid_map", std::to_string(group) + " " + std::to_string(group) + " 1"))
-    return Why("the user cannot be mapped into a user namespace");
-  return "";
+  const bool mapped = WriteFile("/proc/self/uid_map", std::to_string(user) + " " + std::to_string(user) + " 1") &&
+                      WriteFile("/proc/self/gid_map", std::to_string(group) + " " + std::to_string(group) + " 1");
+  const std::string why = mapped ? "" : Why("the user cannot be mapped into a user namespace");
+  ::prctl(PR_SET_DUMPABLE, dumpable);
+  return why;
 }
 
 std::string EnterNamespace() {

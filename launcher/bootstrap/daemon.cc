@@ -174,7 +174,7 @@ class DaemonBootstrap final : public Bootstrap {
     std::vector<BootstrapCommand> commands;
     for (const HostSlots& host : hosts) {
       commands.push_back(
-          {host.host, {"(dial)", Address(host.host), "as", kSiteLauncherName, "expecting", SiteNodeName(host.host)}});
+          {host.host, {"dial", Address(host.host), "as", kSiteLauncherName, "expecting", SiteNodeName(host.host)}});
     }
     return commands;
   }

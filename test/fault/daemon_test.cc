@@ -125,6 +125,7 @@ TEST_CASE("A daemon's end is its jobs' end: 4, nothing orphaned, and one that is
   CHECK(CauseOf(job.Summary(), "host") == "127.0.0.1");
   CHECK(job.NothingLeft());
   CHECK(daemon.NothingLeft(6));
+  CHECK(daemon.Leftovers() == std::vector<std::string>{});
   daemon.Start(daemon.port());
   LaunchedJob next(daemon.Job(), 5);
   CHECK(next.Wait() == 0);

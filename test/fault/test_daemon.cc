@@ -30,7 +30,9 @@ std::string ReadAll(const fs::path& path) {
 
 }  // namespace
 
-TestSite::TestSite() { MakeSiteIdentity(folder_.path() + "/id", {{"127.0.0.1", "", {0}}, {"127.0.0.2", "", {0}}}); }
+TestSite::TestSite() {
+  MakeSiteIdentity(folder_.path() + "/id", {{"127.0.0.1", "", {0}}, {"127.0.0.2", "", {0}}, {"10.98.0.2", "", {0}}});
+}
 
 void TestSite::Reissue(const std::string& pair, const std::string& name, int days) const {
   JobAuthority authority(ReadFile(file("ca.crt")), ReadFile(file("ca.key")));
@@ -54,8 +56,12 @@ void TestDaemon::Start(int port) {
   ::chmod((folder + "/daemon.yaml").c_str(), 0600);
   SpawnOptions options;
   options.argv = {std::string(DS_BIN_DIR) + "/" + setting_.program, "--daemon", "--config", folder + "/daemon.yaml"};
+  if (!setting_.net_namespace.empty()) {
+    options.argv.insert(options.argv.begin(), {"nsenter", "--net=" + setting_.net_namespace});
+  }
   options.environment = InheritedEnvironment();
   SetVariable(options.environment, "TMPDIR", folder + "/tmp");
+  if (::geteuid() != 0) SetVariable(options.environment, "DS_DEBUGGABLE", "1");  // as for LaunchedJob
   SetVariable(options.environment, "DS_WORKER_PROGRAM", std::string(DS_BIN_DIR) + "/test-fault-worker");
   const int out = ::open((folder + "/log").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
   options.stdout_fd = options.stderr_fd = out;

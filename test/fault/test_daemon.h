@@ -16,9 +16,10 @@ struct DaemonSetting {
   std::string program = "ds-agent";
   std::string identity_of{};  ///< the node whose certificate it takes; empty: host's
   bool start = true;
+  std::string net_namespace{};  ///< a file of /run/netns that it enters; empty: this process's
 };
 
-/// A site identity in a folder, for 127.0.0.1 and 127.0.0.2.
+/// A site identity in a folder, for 127.0.0.1, 127.0.0.2 and 10.98.0.2.
 class TestSite {
  public:
   TestSite();

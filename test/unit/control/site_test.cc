@@ -13,6 +13,7 @@
 #include "proto/daemon.grpc.pb.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/socket.h"
 #include "runtime/site/private_file.h"
 #include "runtime/site/site.h"
 #include "test/catch.h"
@@ -202,6 +203,14 @@ TEST_CASE("Names of hosts in certificates are of one spelling, and no two are th
   CHECK(SiteNodeName("a,DNS:b") != SiteNodeName("a"));
   CHECK(SiteNodeName("a,DNS:b").find(',') == std::string::npos);
   CHECK(SiteNodeName("a_2c") != SiteNodeName("a,"));
+}
+
+TEST_CASE("The folder of an agent's socket is its user's alone") {
+  ::umask(0);
+  SocketFolder folder, another;
+  ::umask(022);
+  CHECK(ModeOf(folder.path().string()) == 0700);
+  CHECK(folder.path() != another.path());
 }
 
 TEST_CASE("A daemon that cannot be reached is told by what is there instead") {
