@@ -103,7 +103,9 @@ TEST_CASE("Two nodes over ssh: the network that --interface names carries contro
   CHECK(job->Wait() == 3);
   const std::string message = CauseOf(job->Summary(), "message");
   INFO(message);
-  CHECK(message.find("10.77.0.2 has no interface that is up and matches launch.interface ib7; it has lo") == 0);
+  CHECK(
+      message.find("reachability on 10.77.0.2: 10.77.0.2 has no interface that is up and matches launch.interface ib7; "
+                   "it has lo") == 0);
   CHECK(message.find("eth0 10.77.0.2/24") != std::string::npos);
   CHECK(job->NothingLeft());
 }

@@ -27,9 +27,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Empty where it cannot be read: a process may end while its files are.
 std::string ReadAll(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(file)), {});
+  try {
+    std::ifstream file(path, std::ios::binary);
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  } catch (const std::ios_base::failure&) {
+    return "";
+  }
 }
 
 void WriteAll(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
