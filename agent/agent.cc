@@ -381,7 +381,7 @@ struct Agent::Impl {
     if (worker.output_open) output.Drop(workers.KeyOf(worker));
     worker.reported = true;
     worker.health.set_state("ended");
-    SendBatch(now);
+    SendHealth(worker, now);  // of this one alone: thousands may end at once
     pb::AgentMessage message = Envelope();
     pb::WorkerExit* exit = message.mutable_exit();
     exit->set_rank(worker.place.rank());
@@ -409,21 +409,29 @@ struct Agent::Impl {
   void SendBatch(Clock::time_point now) {
     pb::AgentMessage message = Envelope();
     pb::HealthBatch* batch = message.mutable_health();
-    for (auto& [rank, worker] : workers.all()) {
-      pb::WorkerHealth* health = batch->add_workers();
-      *health = worker.health;
-      if (worker.running() && workers.foreign()) {
-        health->set_state("running");
-        health->set_memory(ResidentBytes(worker.pid));
-      }
-      // Age since the worker last spoke: a stopped one shows.
-      double age = std::chrono::duration<double>(now - worker.health_at).count();
-      health->set_since_progress_seconds(health->since_progress_seconds() + age);
-      health->set_silent_seconds(age);
-      for (auto& step : worker.steps) *batch->add_steps() = std::move(step);
-      worker.steps.clear();
-    }
+    for (auto& [rank, worker] : workers.all()) AddHealth(worker, now, *batch);
     link.Send(std::move(message));
+  }
+
+  void SendHealth(Worker& worker, Clock::time_point now) {
+    pb::AgentMessage message = Envelope();
+    AddHealth(worker, now, *message.mutable_health());
+    link.Send(std::move(message));
+  }
+
+  void AddHealth(Worker& worker, Clock::time_point now, pb::HealthBatch& batch) {
+    pb::WorkerHealth* health = batch.add_workers();
+    *health = worker.health;
+    if (worker.running() && workers.foreign()) {
+      health->set_state("running");
+      health->set_memory(ResidentBytes(worker.pid));
+    }
+    // Age since the worker last spoke: a stopped one shows.
+    double age = std::chrono::duration<double>(now - worker.health_at).count();
+    health->set_since_progress_seconds(health->since_progress_seconds() + age);
+    health->set_silent_seconds(age);
+    for (auto& step : worker.steps) *batch.add_steps() = std::move(step);
+    worker.steps.clear();
   }
 
   /// On the output reader's thread. Lines of one stream go together: their order between the streams stays.

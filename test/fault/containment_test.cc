@@ -233,14 +233,10 @@ TEST_CASE("In a namespace programs see their own numbers, and the node's user th
   LaunchSetting setting;
   setting.hosts = "127.0.0.2 slots=2\n";
   setting.arguments = {
-      "--hostfile",
-      "hosts",
-      "--set",
-      "launch.contain=namespace",
-      "--",
-      "sh",
-      "-c",
-      "echo $$ $(ls -d /proc/[0-9]* | wc -l) $(readlink /proc/self/exe | wc -c); kill -TERM 1; sleep 0.2"};
+      "--hostfile", "hosts", "--set", "launch.contain=namespace", "--", "sh", "-c",
+      // Rank 0 alone, and once its line is out: the agent's end is everybody's.
+      "[ $RANK = 0 ] || exec sleep 60; echo $$ $(ls /proc | grep -c '^[0-9]') $(readlink /proc/self/exe | wc -c); "
+      "sleep 1; kill -TERM 1; sleep 60"};
   LaunchedJob job(setting);
   const int code = job.Wait();
   if (code == 3) {
