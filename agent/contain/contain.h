@@ -35,8 +35,8 @@ struct Containment {
 /// Divides this process: returns in a child, which is the agent, contained as `mode` (auto, cgroup, namespace, process)
 /// says or as far as the node allows; the caller stays behind as the keeper and ends, after everything else, as its
 /// child did: with its exit code or by its signal. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCONT are
-/// passed on. `in_keeper` runs in the keeper once the agent is off: what it must not hold on to. Call while there is one
-/// thread, before anything that may start others.
+/// passed on. `in_keeper` runs in the keeper once the agent is off: what it must not hold on to. Call while there is
+/// one thread, before anything that may start others.
 void Contain(const std::string& mode, const std::function<void()>& in_keeper = {});
 
 /// Of this process.

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -108,6 +109,25 @@ TEST_CASE("Two nodes over ssh: the network that --interface names carries contro
                    "it has lo") == 0);
   CHECK(message.find("eth0 10.77.0.2/24") != std::string::npos);
   CHECK(job->NothingLeft());
+}
+
+TEST_CASE("Two nodes over ssh that do not reach each other: said at preflight, not in a collective that hangs") {
+  const std::unique_ptr<Cluster> cluster = Cluster::Make();
+  if (!cluster) return;
+  REQUIRE(std::system(("nsenter --net=" + cluster->namespaces->Path("node0") + " ip route add unreachable 10.77.0.3/32")
+                          .c_str()) == 0);
+  const std::unique_ptr<LaunchedJob> job = cluster->Launch({"--", "true"});
+  const Clock::time_point begin = Clock::now();
+  CHECK(job->Wait() == 3);
+  CHECK(Clock::now() - begin < std::chrono::seconds(15));  // logins, then 5 s at most
+  INFO(job->output());
+  CHECK(job->output().find("preflight: reachability on 10.77.0.2: it does not reach 10.77.0.3 at 10.77.0.3 (") !=
+        std::string::npos);
+  // No way there is none back either: what node 0 answers is lost.
+  CHECK(job->output().find("preflight: reachability on 10.77.0.3: it does not reach 10.77.0.2 at 10.77.0.2 (no answer "
+                           "within 5 s)") != std::string::npos);
+  CHECK(CauseOf(job->Summary(), "kind") == "preflight");
+  CHECK(job->NothingLeft(10));
 }
 
 TEST_CASE("Two nodes over ssh: a link that is down for a second is nothing") {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -73,6 +74,18 @@ TemporaryFolder::TemporaryFolder() {
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
+}
+
+bool OthersMayRun() {
+  if (::geteuid() != 0) {
+    WARN("not tested: becoming another user needs root");
+    return false;
+  }
+  const std::string command =
+      "setpriv --reuid=65534 --regid=65534 --clear-groups test -x " + std::string(DS_BIN_DIR) + "/ds-launch";
+  if (std::system(command.c_str()) == 0) return true;
+  WARN("not tested: other users may not run the programs in " << DS_BIN_DIR);
+  return false;
 }
 
 bool Eventually(double seconds, const std::function<bool()>& condition) {

@@ -28,6 +28,10 @@ class TemporaryFolder {
 /// Polls until `condition` holds or `seconds` pass; whether it held.
 bool Eventually(double seconds, const std::function<bool()>& condition);
 
+/// Whether somebody who is not root can start the programs under test; needs root to become that somebody. Says why
+/// not.
+bool OthersMayRun();
+
 struct LaunchSetting {
   std::vector<std::string> arguments;                ///< of ds-launch
   std::map<std::string, std::string> environment{};  ///< beside this process's

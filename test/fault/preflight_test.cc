@@ -229,21 +229,20 @@ TEST_CASE("A full disk at the output: said before anything is trained, with what
 }
 
 TEST_CASE("Too few processes: said at preflight") {
-  if (::geteuid() == 0) {
-    LaunchSetting setting;
-    setting.hosts = "127.0.0.3 slots=64\n";
-    setting.arguments = {"--hostfile", "hosts", "--", "true"};
-    // Root is not held to the limit, so somebody else runs it.
-    setting.shell_prelude =
-        "chmod -R a+rwX . && set -- prlimit --nproc=80:80 setpriv --reuid=65533 --regid=65533 --clear-groups "
-        "--inh-caps=-all \"$@\"";
-    LaunchedJob job(setting);
-    const int code = job.Wait();
-    INFO(job.output());
-    REQUIRE(code == 3);
-    CHECK(job.output().find("preflight: processes on 127.0.0.3: only ") != std::string::npos);
-    CHECK(job.NothingLeft());
-  }
+  if (!ds::test::OthersMayRun()) return;
+  LaunchSetting setting;
+  setting.hosts = "127.0.0.3 slots=64\n";
+  setting.arguments = {"--hostfile", "hosts", "--", "true"};
+  // Root is not held to the limit, so somebody else runs it.
+  setting.shell_prelude =
+      "chmod -R a+rwX . && set -- prlimit --nproc=80:80 setpriv --reuid=65533 --regid=65533 --clear-groups "
+      "--inh-caps=-all \"$@\"";
+  LaunchedJob job(setting);
+  const int code = job.Wait();
+  INFO(job.output());
+  REQUIRE(code == 3);
+  CHECK(job.output().find("preflight: processes on 127.0.0.3: only ") != std::string::npos);
+  CHECK(job.NothingLeft());
 }
 
 TEST_CASE("A worker that the kernel ended for want of memory: named so") {

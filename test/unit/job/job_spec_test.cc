@@ -313,7 +313,7 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
       " params: {total_num_steps: auto}}}\n",
       "job: {name: 'a: b \"c\"', seed: 18446744073709551615}\nmemory: {host_limit: 1GiB}\n"
       "launch: {restarts: 2, min_nodes: 3, env: {A: \"x\\ny\", B.c: '5', '_d': ''}, grace_seconds: 0.5, "
-      "progress_seconds: 0}\n"
+      "progress_seconds: 0, contain: namespace, skip_checks: [shm, clock]}\n"
       "checkpoint: {every: -1, keep: 5, on_signal: false}\n",
   };
   const char* const modes[] = {"none", "activation", "attention", "full"};
