@@ -1,7 +1,6 @@
-// The name that a TLS ClientHello asks for.
-#include <string_view>
+#include "proto/client_hello.h"
 
-#include "proto/front_door.h"
+#include <string_view>
 
 namespace ds {
 namespace {

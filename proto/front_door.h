@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "proto/client_hello.h"
 #include "proto/front_door_limits.h"
 
 namespace ds {
@@ -38,18 +39,5 @@ class FrontDoor {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// What the first bytes of a connection are, as far as `size` of them are known.
-enum class ClientHello {
-  incomplete,  ///< may become one
-  wanted,      ///< whole, and it asks for the name
-  foreign,     ///< no ClientHello, or for somebody else
-};
-/// RFC 8446 and 6066: a ClientHello in one record, whose server_name extension is `server_name`; "*.REST" stands for
-/// all names that end so.
-ClientHello LookAtClientHello(const uint8_t* bytes, size_t size, const std::string& server_name);
-
-/// No ClientHello that is let in is longer.
-constexpr size_t kMaxClientHelloBytes = 5 + (1 << 14);
 
 }  // namespace ds

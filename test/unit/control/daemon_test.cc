@@ -1,11 +1,15 @@
 // What a daemon refuses of those who hold certificates of its site: by calls that ds-launch would not make.
 #include <fcntl.h>
+#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -17,6 +21,7 @@
 #include "proto/version.h"
 #include "runtime/base/file.h"
 #include "runtime/base/process.h"
+#include "runtime/base/socket.h"
 #include "runtime/site/site.h"
 #include "test/catch.h"
 
@@ -25,6 +30,29 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace pb = ::deepshard::v1;
+
+/// Where a service manager would listen.
+class NotifySocket {
+ public:
+  NotifySocket() : fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path().c_str(), path().size());
+    REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  }
+  ~NotifySocket() { ::close(fd_); }
+  std::string path() const { return (folder_.path() / "notify").string(); }
+  std::string Receive() const {
+    pollfd wait{fd_, POLLIN, 0};
+    char text[256];
+    const ssize_t n = ::poll(&wait, 1, 60'000) > 0 ? ::recv(fd_, text, sizeof text, 0) : 0;
+    return std::string(text, n > 0 ? static_cast<size_t>(n) : 0);
+  }
+
+ private:
+  SocketFolder folder_;
+  int fd_;
+};
 
 /// ds-agent --daemon as a process, with its log.
 class RealDaemon {
@@ -40,6 +68,7 @@ class RealDaemon {
     options.argv = {std::string(DS_BIN_DIR) + "/ds-agent", "--daemon", "--config", config};
     options.environment = InheritedEnvironment();
     SetVariable(options.environment, "TMPDIR", folder_);
+    SetVariable(options.environment, "NOTIFY_SOCKET", notify_.path());
     const int log = ::open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     options.stdout_fd = options.stderr_fd = log;
     pid_ = Spawn(options);
@@ -55,11 +84,19 @@ class RealDaemon {
     authority_ = std::make_unique<JobAuthority>(ReadFile(folder_ + "/id/ca.crt"), ReadFile(folder_ + "/id/ca.key"));
   }
   ~RealDaemon() {
-    ::kill(pid_, SIGTERM);
-    ::waitpid(pid_, nullptr, 0);
+    End();
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
   }
+
+  void End() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGTERM);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    pid_ = -1;
+  }
+  const NotifySocket& notify() const { return notify_; }
 
   /// What the daemon answers to a hand-over by the holder of a certificate for `name`.
   struct Answer {
@@ -84,6 +121,7 @@ class RealDaemon {
   }
 
  private:
+  NotifySocket notify_;
   std::string folder_, port_;
   pid_t pid_ = -1;
   std::unique_ptr<JobAuthority> authority_;
@@ -124,6 +162,18 @@ TEST_CASE("A job that was handed over is not handed over again") {
   hand_over.set_node(1);
   hand_over.set_epoch(1);
   CHECK(daemon.Ask(kSiteLauncherName, hand_over).reply.has_started());
+}
+
+TEST_CASE("A daemon tells its service manager when it listens and when it ends, as its unit says") {
+  RealDaemon daemon;
+  CHECK(daemon.notify().Receive().starts_with("READY=1"));
+  daemon.End();
+  CHECK(daemon.notify().Receive() == "STOPPING=1");
+  const std::string unit = ReadFile(std::string(DS_SOURCE_DIR) + "/scripts/systemd/ds-agent@.service");
+  for (const char* line : {"\nType=notify\n", "\nKillMode=control-group\n", "/ds-agent --daemon\n",
+                           "\nNoNewPrivileges=yes\n", "\nDelegate=yes\n", "\nUser=%i\n"}) {
+    CHECK(unit.find(line) != std::string::npos);
+  }
 }
 
 TEST_CASE("What is no hand-over of ds-launch is refused by a daemon") {

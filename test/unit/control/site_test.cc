@@ -213,7 +213,7 @@ TEST_CASE("The folder of an agent's socket is its user's alone") {
   CHECK(folder.path() != another.path());
 }
 
-TEST_CASE("A daemon that cannot be reached is told by what is there instead") {
+TEST_CASE("A daemon that cannot be reached is told by what is there instead", "[refused-tls]") {
   Folder folder;
   MakeSiteIdentity(folder / "id", {{"127.0.0.1", "", {0}}});
   const Identity own = LoadIdentity(ReadSiteFile(folder / "id/site.yaml").files);
