@@ -24,8 +24,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/base/text.h"
-#include "runtime/job/tokenizer_file.h"
 #include "runtime/plan/manifest.h"
+#include "runtime/run/prepare.h"
 #include "runtime/run/run_directory.h"
 #include "runtime/run/run_record.h"
 
@@ -151,11 +151,7 @@ class Run {
   // ---- before the workers
 
   void WriteStart() {
-    if (!job_.foreign()) {
-      directory_.Write("job.yaml", ToYaml(job_.spec));
-      KeepTokenizer();
-      if (job_.machine) directory_.Write("machine.yaml", ToYaml(*job_.machine));
-    }
+    if (!job_.foreign()) WriteSpec(directory_, job_.spec, job_.machine);
     WritePlans();
     const LaunchConfig& launch = job_.spec.launch;
     directory_.CreateLogs(job_.world(), job_.logged, {launch.log_rotate, launch.log_keep});
@@ -163,16 +159,6 @@ class Run {
     Record("bootstrap", "", -1, agents_.bootstrap().Text());
     for (const std::string& why : job_.resume_fallbacks) Record("resume_fallback", "", -1, why);
     if (!job_.machine_changed.empty()) Record("machine", "", -1, job_.machine_changed);
-  }
-
-  /// A run can turn tokens back into text when the tokenizer's file has moved.
-  void KeepTokenizer() {
-    const DataConfig& data = job_.spec.data;
-    if (data.tokenizer == kByteTokenizer) return;
-    const std::string bytes = ReadTokenizerFile(data.tokenizer);
-    if (SentencePieceId(bytes) != data.tokenizer_id)
-      throw UsageError("the tokenizer " + data.tokenizer + " changed while the job was prepared; start it again");
-    directory_.Write(kRunTokenizer, bytes);
   }
 
   void BringUp() {

@@ -18,6 +18,13 @@ class Store {
   virtual std::string Get(const std::string& key, std::chrono::milliseconds timeout) = 0;
 };
 
+/// A store that can be looked into without waiting.
+class Board : public Store {
+ public:
+  /// Takes the value where it is there already; whether it was. Thread-safe.
+  virtual bool Find(const std::string& key, std::string& value) = 0;
+};
+
 /// A store for ranks that are threads of one process.
 class MemoryStore : public Store {
  public:

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
+#include "runtime/job/tokenizer_file.h"
 #include "runtime/plan/machine_match.h"
 #include "runtime/plan/manifest.h"
 #include "runtime/plan/planner.h"
@@ -84,6 +85,17 @@ MachineChoice ChooseMachine(const std::string& file, const std::string& resume, 
                                             : std::string("none")) +
                      ": products may take other algorithms, and bits may differ from here on";
   return choice;
+}
+
+void WriteSpec(RunDirectory& directory, const JobSpec& spec, const std::optional<MachineFile>& machine) {
+  directory.Write("job.yaml", ToYaml(spec));
+  if (spec.data.tokenizer != kByteTokenizer) {
+    const std::string bytes = ReadTokenizerFile(spec.data.tokenizer);
+    if (SentencePieceId(bytes) != spec.data.tokenizer_id)
+      throw UsageError("the tokenizer " + spec.data.tokenizer + " changed while the job was prepared; start it again");
+    directory.Write(kRunTokenizer, bytes);
+  }
+  if (machine) directory.Write(kRunMachine, ToYaml(*machine));
 }
 
 std::string PlanText(const JobSpec& spec, int world, const std::optional<MachineFile>& machine,

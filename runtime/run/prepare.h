@@ -9,6 +9,7 @@
 #include "kernels/tensor.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/plan/machine_file.h"
+#include "runtime/run/run_directory.h"
 
 namespace ds {
 
@@ -36,6 +37,10 @@ struct MachineChoice {
 /// `file`: of --machine; empty: that of the run which is resumed, so that the same algorithms give the same bits.
 /// Throws UsageError.
 MachineChoice ChooseMachine(const std::string& file, const std::string& resume, const std::string& parent);
+
+/// job.yaml, a copy of the tokenizer's file (a run can turn tokens back into text when the file has moved),
+/// machine.yaml. Throws UsageError where the tokenizer's file is not the one that was read for `spec`.
+void WriteSpec(RunDirectory& directory, const JobSpec& spec, const std::optional<MachineFile>& machine);
 
 /// The plan of rank 0, which stands for all: every rank is a data-parallel one and has the same role. Throws UsageError
 /// when it needs more than the spec allows or than `available_bytes` (for one rank; 0: unknown).

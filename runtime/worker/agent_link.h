@@ -2,6 +2,7 @@
 // launcher's store is reached through it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,9 @@ struct WorkerAssignment {
   std::string interface_address, run_directory, resume;
   std::string spec;     ///< the resolved job spec, YAML
   std::string machine;  ///< the machine file, YAML; empty: none
+  /// Makes communicators of host memory, given the longest time that a call waits for a peer. Empty: Gloo's, through
+  /// the store.
+  std::function<CommunicatorFactory(std::chrono::milliseconds timeout)> communicators{};
 };
 
 /// What a worker says of itself once a second.

@@ -1,5 +1,8 @@
 // ds-worker: trains one rank. Communicators go over Gloo, and over NCCL between GPUs, with rendezvous through the
-// agent.
+// agent; where MPI started the ranks, over MPI.
+#include <cstdio>
+#include <cstring>
+
 #include "kernels/cpu_features.h"
 #include "kernels/gpu.h"
 #include "runtime/base/error.h"
@@ -8,6 +11,8 @@
 #include "runtime/comm/nccl/nccl_communicator.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/train/train.h"
+#include "runtime/worker/standalone/options.h"
+#include "runtime/worker/standalone/standalone.h"
 #include "runtime/worker/worker.h"
 
 namespace {
@@ -55,7 +60,9 @@ ds::TrainResult TrainRank(const ds::WorkerAssignment& assignment, ds::Reporter& 
     environment.machine = ds::ParseMachineFile(assignment.machine, assignment.run_directory + "/machine.yaml");
   environment.reporter = &reporter;
   ds::GlooOptions gloo{assignment.rank, assignment.size, assignment.interface_address, CollectiveTimeout(spec)};
-  environment.communicators = assignment.size > 1 ? ds::GlooFactory(gloo, store) : ds::SingleRankFactory();
+  environment.communicators = assignment.size == 1       ? ds::SingleRankFactory()
+                              : assignment.communicators ? assignment.communicators(gloo.timeout)
+                                                         : ds::GlooFactory(gloo, store);
   if (assignment.gpu) {
     const std::vector<ds::GpuFacts> gpus = ds::VisibleGpus();
     const size_t own = static_cast<size_t>(*assignment.gpu);
@@ -76,4 +83,8 @@ ds::TrainResult TrainRank(const ds::WorkerAssignment& assignment, ds::Reporter& 
 
 }  // namespace
 
-int main(int argc, char** argv) { return ds::WorkerMain(argc, argv, TrainRank); }
+int main(int argc, char** argv) {
+  if (ds::IsStandalone(argc, argv)) return ds::StandaloneMain(argc, argv, TrainRank);
+  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) std::printf("%s\n", ds::kStandaloneHelp);
+  return ds::WorkerMain(argc, argv, TrainRank);
+}

@@ -10,7 +10,7 @@
 namespace ds::test {
 
 bool Installed(const std::string& program) {
-  std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
+  std::istringstream path(std::string(std::getenv("PATH") ? std::getenv("PATH") : "") + ":/usr/sbin:/sbin");
   for (std::string folder; std::getline(path, folder, ':');) {
     if (::access((folder + "/" + program).c_str(), X_OK) == 0) return true;
   }

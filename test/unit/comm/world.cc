@@ -11,19 +11,6 @@
 namespace ds::test {
 namespace {
 
-Outcome RunBody(int rank, const Body& body, const std::function<CommunicatorFactory()>& make) {
-  Outcome outcome;
-  try {
-    outcome.value = body(rank, make());
-  } catch (const CommunicatorAborted& error) {
-    outcome.error = error.what();
-    outcome.aborted = true;
-  } catch (const std::exception& error) {
-    outcome.error = error.what();
-  }
-  return outcome;
-}
-
 std::vector<Outcome> RunThreads(int size, const Body& body, const std::function<CommunicatorFactory(int)>& make) {
   std::vector<Outcome> outcomes(size);
   std::vector<std::thread> threads;
@@ -146,6 +133,21 @@ std::vector<Outcome> RunProcesses(int size, const Body& body, std::chrono::milli
 
 }  // namespace
 
+std::function<std::vector<Outcome>(int size, const Body&, std::chrono::milliseconds)> other_processes;
+
+Outcome RunBody(int rank, const Body& body, const std::function<CommunicatorFactory()>& make) {
+  Outcome outcome;
+  try {
+    outcome.value = body(rank, make());
+  } catch (const CommunicatorAborted& error) {
+    outcome.error = error.what();
+    outcome.aborted = true;
+  } catch (const std::exception& error) {
+    outcome.error = error.what();
+  }
+  return outcome;
+}
+
 const char* NameOf(Backend backend) {
   switch (backend) {
     case Backend::threads:
@@ -159,6 +161,7 @@ const char* NameOf(Backend backend) {
 }
 
 std::vector<Outcome> RunRanks(Backend backend, int size, const Body& body, std::chrono::milliseconds timeout) {
+  if (backend == Backend::gloo_processes && other_processes) return other_processes(size, body, timeout);
   if (backend == Backend::gloo_processes) return RunProcesses(size, body, timeout);
   if (backend == Backend::threads) {
     ThreadWorld world(size, timeout);

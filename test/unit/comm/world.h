@@ -29,4 +29,11 @@ using Body = std::function<std::string(int rank, const CommunicatorFactory& fact
 std::vector<Outcome> RunRanks(Backend backend, int size, const Body& body,
                               std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
+/// Runs the ranks of Backend::gloo_processes in its place; empty: processes forked here, over Gloo. For the program
+/// that mpirun starts (test/unit/comm_mpi).
+extern std::function<std::vector<Outcome>(int size, const Body&, std::chrono::milliseconds timeout)> other_processes;
+
+/// What becomes of `body` over the factory that `make` gives.
+Outcome RunBody(int rank, const Body& body, const std::function<CommunicatorFactory()>& make);
+
 }  // namespace ds::test

@@ -1,0 +1,26 @@
+#include <dlfcn.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/process.h"
+#include "runtime/comm/mpi/library.h"
+
+namespace ds {
+
+std::unique_ptr<MpiLibrary> OpenMpi() {
+  const std::string file = ExecutableFolder() + "/libds_mpi.so";
+  // Global: what MPI loads by itself looks for MPI's own symbols.
+  void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (!library) {
+    const char* why = ::dlerror();
+    throw RuntimeError(std::string("MPI cannot be loaded: ") + (why ? why : file) +
+                       " (libds_mpi.so is built where CMake finds MPI, and needs libmpi.so of Open MPI)");
+  }
+  auto* open = reinterpret_cast<MpiLibrary* (*)(char*, int)>(::dlsym(library, "ds_mpi_open"));
+  if (!open) throw RuntimeError(file + " is not DeepShard's");
+  char failure[256] = "";
+  std::unique_ptr<MpiLibrary> mpi(open(failure, sizeof failure));
+  if (!mpi) throw RuntimeError(std::string("MPI cannot be used: ") + failure);
+  return mpi;
+}
+
+}  // namespace ds
