@@ -38,7 +38,7 @@ if ((tests)); then
 fi
 
 # What the dynamic linker finds for all of them here, less what a node must have of its own.
-of_the_node='/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|nsl|anl)\.so[^/]*|lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvidia|nvJitLink)[^/]*)$'
+of_the_node='/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|nsl|anl)\.so[^/]*|lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvidia|nvJitLink|mpi|open-rte|open-pal)[^/]*)$'
 missing=$(ldd "$root"/bin/* 2> /dev/null | awk '/not found/ { print $1 }' | sort -u)
 [[ -z $missing ]] || { echo "error: not found on this machine:" $missing >&2; exit 1; }
 ldd "$root"/bin/* 2> /dev/null | awk '/=> \// { print $3 }' | sort -u | grep -Ev "$of_the_node" |
