@@ -219,7 +219,9 @@ class SshBootstrap final : public Bootstrap {
       pace_.Started();
     } catch (const Error& error) {
       login.pid = -1;
-      Over(login, {1, 0}, std::string(error.what()) + "; bootstrap ssh needs the OpenSSH client");
+      const std::string text = error.what();
+      const bool absent = text.find("cannot find the program") != std::string::npos;
+      Over(login, {1, 0}, text + (absent ? "; bootstrap ssh needs the OpenSSH client (openssh-client)" : ""));
     }
   }
 

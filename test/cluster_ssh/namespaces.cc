@@ -63,8 +63,12 @@ void Namespaces::SetLink(int node, bool up) const {
   }
 }
 
-void Namespaces::SwallowTowards(int node, bool swallow) const {
-  REQUIRE(In("launcher", {"route", swallow ? "add" : "del", "blackhole", Address(node) + "/32"}));
+void Namespaces::SwallowTowards(int node) const {
+  REQUIRE(In("launcher", {"route", "add", "blackhole", Address(node) + "/32"}));
+}
+
+void Namespaces::SwallowFrom(int node) const {
+  REQUIRE(In("node" + std::to_string(node), {"route", "add", "blackhole", "10.77.0.1/32"}));
 }
 
 }  // namespace ds::test

@@ -27,7 +27,9 @@ class Namespaces {
   /// The link between a node and the switch.
   void SetLink(int node, bool up) const;
   /// What the launcher sends to the node is lost; the node's own packets arrive.
-  void SwallowTowards(int node, bool swallow) const;
+  void SwallowTowards(int node) const;
+  /// The other way round.
+  void SwallowFrom(int node) const;
 
  private:
   explicit Namespaces(std::string prefix) : prefix_(std::move(prefix)) {}

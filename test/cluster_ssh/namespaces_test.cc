@@ -157,7 +157,8 @@ TEST_CASE("Two nodes over ssh: a link that fails for good loses the node, and it
   const auto gone = [&] { return !fs::exists("/proc/" + std::to_string(agent)); };
   const Clock::time_point cut = Clock::now();
   SECTION("both ways") { cluster->namespaces->SetLink(1, false); }
-  SECTION("one way: what the launcher says is lost") { cluster->namespaces->SwallowTowards(1, true); }
+  SECTION("one way: what the launcher says is lost") { cluster->namespaces->SwallowTowards(1); }
+  SECTION("one way: what the node says is lost") { cluster->namespaces->SwallowFrom(1); }
   CHECK(job->Wait(30) == 4);
   CHECK(CauseOf(job->Summary(), "kind") == "node_lost");
   CHECK(CauseOf(job->Summary(), "host") == "10.77.0.3");
@@ -165,6 +166,24 @@ TEST_CASE("Two nodes over ssh: a link that fails for good loses the node, and it
   const double seconds = std::chrono::duration<double>(Clock::now() - cut).count();
   CHECK(seconds < 25);  // lease 4 s, then its ending; the launcher's own waits at most 10 s for what it cannot reach
   CHECK(job->NothingLeft(10));
+}
+
+TEST_CASE("Two nodes over ssh: a link that is down for 5 s loses the node; healed, it cannot act for the job again") {
+  const std::unique_ptr<Cluster> cluster = Cluster::Make();
+  if (!cluster) return;
+  const std::unique_ptr<LaunchedJob> job = cluster->Launch({"fake.yaml"});  // a lease of 30 s
+  REQUIRE(job->WaitForStep(2));
+  const pid_t agent = job->Agent("10.77.0.3");
+  const Clock::time_point cut = Clock::now();
+  cluster->namespaces->SetLink(1, false);
+  CHECK(Eventually(8, [&] { return job->HasEvent("node_lost"); }));  // stated: 3 to 4 s
+  std::this_thread::sleep_until(cut + std::chrono::seconds(5));
+  cluster->namespaces->SetLink(1, true);
+  CHECK(job->Wait(20) == 4);
+  CHECK(CauseOf(job->Summary(), "host") == "10.77.0.3");
+  // It is told as soon as packets come through again, long before the lease.
+  CHECK(Eventually(15, [&] { return !fs::exists("/proc/" + std::to_string(agent)); }));
+  CHECK(job->NothingLeft(5));
 }
 
 }  // namespace ds::test
