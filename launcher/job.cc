@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "launcher/bootstrap/choose.h"
 #include "launcher/bootstrap/slurm_allocation.h"
 #include "launcher/program.h"
 #include "runtime/base/error.h"
@@ -172,6 +173,22 @@ std::string WorkingDirectory() {
 
 }  // namespace
 
+namespace {
+
+/// An option that is of no use is said, not ignored.
+void CheckSshOptions(const Job& job) {
+  if (job.options.plan_for) return;
+  for (const KeyOption& option : job.options.key_options) {
+    if (!option.flag.starts_with("--ssh-")) continue;
+    const BootstrapChoice choice = ChooseBootstrap(job.bootstrap(), job.hosts);
+    if (choice.kind != "ssh")
+      throw UsageError(option.flag + ": the bootstrap is " + choice.Text() +
+                       ", which uses no ssh; leave it out, or add " + "--bootstrap ssh");
+  }
+}
+
+}  // namespace
+
 Job PrepareJob(const LaunchOptions& options) {
   Job job;
   job.options = options;
@@ -180,6 +197,7 @@ Job PrepareJob(const LaunchOptions& options) {
   job.ranks = MapRanks(job.hosts);
   job.spec = job.foreign() ? SpecOfProgram(options) : LoadJobSpec(options.job_file, options.overrides, job.world());
   ApplyKeyOptions(options, job.spec);
+  CheckSshOptions(job);
   if (!job.foreign() && !options.plan_for) CheckDataPaths(job.spec, options.job_file, options.overrides);
   CheckJobName(job.spec.name);
   if (job.spec.launch.min_nodes && *job.spec.launch.min_nodes < static_cast<int64_t>(job.hosts.size())) {

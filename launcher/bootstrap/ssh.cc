@@ -56,7 +56,8 @@ class SshBootstrap final : public Bootstrap {
   }
   ~SshBootstrap() override {
     EndAll(0);
-    if (wake_fd_ >= 0) ::close(wake_fd_);
+    std::lock_guard lock(mutex_);  // the watcher's thread may still call
+    if (wake_fd_ >= 0) ::close(std::exchange(wake_fd_, -1));
   }
 
   std::string name() const override { return "ssh"; }

@@ -72,7 +72,11 @@ void WriteText(const std::string& path, const std::string& text) { std::ofstream
 
 std::string ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(file)), {});
+  try {
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  } catch (const std::ios_base::failure&) {  // of a process in /proc that ended meanwhile
+    return "";
+  }
 }
 
 Sshd::Sshd(SshdSetting setting) {

@@ -89,6 +89,7 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"job.yaml", "--interface", "10.0.0.0/33"}, 2, "neither an address nor a network"},
       {{"job.yaml", "--agent", "../ds-agent"}, 2, "neither an absolute path nor a name"},
       {{"job.yaml", "--ssh-port", "65536"}, 2, "--ssh-port 65536"},
+      {{"job.yaml", "--ssh-port", "22"}, 2, "which uses no ssh"},
       {{"job.yaml", "--bootstrap", "pigeon"}, 2, "pigeon"},
       {{"job.yaml", "--set", "training.steps"}, 2, "KEY=VALUE"},
       {{"job.yaml", "--set", "training.stepz=3"}, 2, "training.steps"},
