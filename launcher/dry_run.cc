@@ -105,7 +105,11 @@ std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t avail
 
 std::string DescribeJob(const Job& job) {
   std::string text = "Job " + job.spec.name + ": " + std::to_string(job.world()) + " ranks on " +
-                     std::to_string(job.hosts.size()) + (job.hosts.size() == 1 ? " node\n\n" : " nodes\n\n");
+                     std::to_string(job.Nodes().size()) + (job.Nodes().size() == 1 ? " node" : " nodes") +
+                     (job.Nodes().size() < job.hosts.size()
+                          ? ", " + std::to_string(job.hosts.size() - job.Nodes().size()) + " spare (launch.min_nodes)"
+                          : "") +
+                     "\n\n";
   if (job.foreign()) text += "Program\n  " + CommandText(job.program) + "\n\n";
   text += RankTable(job) + "\n" + AgentTable(job);
   text += DescribeVariables(job.variable_sources, job.foreign()) + "\n" + DescribeBind(job) + "\n";

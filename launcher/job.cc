@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
+#include <utility>
 
 #include "launcher/bootstrap/choose.h"
 #include "launcher/bootstrap/slurm_allocation.h"
@@ -189,21 +191,63 @@ void CheckSshOptions(const Job& job) {
 
 }  // namespace
 
+std::vector<int> Job::Nodes() const {
+  std::vector<int> nodes;
+  for (const RankEntry& rank : ranks) {
+    if (nodes.empty() || nodes.back() != rank.node) nodes.push_back(rank.node);
+  }
+  return nodes;
+}
+
+namespace {
+
+/// The spec for the ranks of all hosts. Where they do not divide the batch and launch.min_nodes allows for fewer, for
+/// those of the first hosts that do: the rest are spares.
+void LoadSpec(Job& job) {
+  const LaunchOptions& options = job.options;
+  if (job.foreign()) {
+    job.spec = SpecOfProgram(options);
+    return;
+  }
+  try {
+    job.spec = LoadJobSpec(options.job_file, options.overrides, job.world());
+    return;
+  } catch (const UsageError& refused) {
+    std::string reason = refused.what();
+    std::vector<int> nodes(job.hosts.size());
+    std::iota(nodes.begin(), nodes.end(), 0);
+    while (nodes.size() > 1) {
+      nodes.pop_back();
+      std::vector<RankEntry> ranks = MapRanks(job.hosts, nodes);
+      try {
+        job.spec = LoadJobSpec(options.job_file, options.overrides, static_cast<int>(ranks.size()));
+        if (job.spec.launch.min_nodes.value_or(INT64_MAX) > static_cast<int64_t>(nodes.size())) break;
+        job.ranks = std::move(ranks);
+        return;
+      } catch (const UsageError& again) {
+        if (again.what() == std::exchange(reason, again.what())) break;  // it is not the number of ranks
+      }
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
 Job PrepareJob(const LaunchOptions& options) {
   Job job;
   job.options = options;
   job.working_directory = WorkingDirectory();
   job.hosts = ChooseHosts(options);
   job.ranks = MapRanks(job.hosts);
-  job.spec = job.foreign() ? SpecOfProgram(options) : LoadJobSpec(options.job_file, options.overrides, job.world());
+  LoadSpec(job);
   ApplyKeyOptions(options, job.spec);
   CheckSshOptions(job);
   if (!job.foreign() && !options.plan_for) CheckDataPaths(job.spec, options.job_file, options.overrides);
   CheckJobName(job.spec.name);
-  if (job.spec.launch.min_nodes && *job.spec.launch.min_nodes < static_cast<int64_t>(job.hosts.size())) {
-    throw UsageError("launch.min_nodes " + std::to_string(*job.spec.launch.min_nodes) + " is less than the job's " +
-                     std::to_string(job.hosts.size()) +
-                     " nodes: going on with fewer nodes is not in this build; leave the key out");
+  if (job.spec.launch.min_nodes.value_or(0) > static_cast<int64_t>(job.hosts.size())) {
+    throw UsageError("launch.min_nodes " + std::to_string(*job.spec.launch.min_nodes) + " is more than the job's " +
+                     std::to_string(job.hosts.size()) + " nodes; write at most that, or `all`");
   }
   if (job.foreign()) job.program = ProgramArgv(options);
   job.shown = ParseRankSet("--tee", options.tee, job.world());

@@ -22,7 +22,7 @@ struct Job {
   LaunchOptions options;
   JobSpec spec;  ///< of a program: name and launch.* alone
   std::vector<HostSlots> hosts;
-  std::vector<RankEntry> ranks;
+  std::vector<RankEntry> ranks;                  ///< hosts without any are spares (launch.min_nodes)
   std::vector<std::string> program;              ///< a program's whole command line; empty: a training job
   std::vector<VariableSource> variable_sources;  ///< for the workers, in ascending order of precedence
   std::string working_directory;                 ///< ds-launch's, where programs run
@@ -36,6 +36,8 @@ struct Job {
 
   bool foreign() const { return !options.program.empty(); }
   int world() const { return static_cast<int>(ranks.size()); }
+  /// Hosts that have ranks, in order.
+  std::vector<int> Nodes() const;
   /// As asked for; ChooseBootstrap tells what `auto` is.
   std::string bootstrap() const { return options.bootstrap.empty() ? spec.launch.bootstrap : options.bootstrap; }
 };

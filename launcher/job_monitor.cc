@@ -40,7 +40,7 @@ std::string Who(int rank, const std::string& host) { return "rank " + std::to_st
 }  // namespace
 
 JobMonitor::JobMonitor(MonitorSettings settings, std::vector<std::string> hosts, std::vector<MonitorRank> ranks)
-    : settings_(settings), restarts_left_(settings.restarts), progress_(settings.progress_seconds) {
+    : settings_(settings), left_(settings.restarts), progress_(settings.progress_seconds) {
   for (std::string& host : hosts) {
     Node node;
     node.host = std::move(host);
@@ -156,8 +156,15 @@ void JobMonitor::LoseNode(Actions& actions, int node_index, const std::string& w
   Node& node = nodes_[static_cast<size_t>(node_index)];
   if (std::exchange(node.lost, true)) return;
   Record(actions, "node_lost", node.host, -1, why);
-  Trouble trouble{
-      Trouble::Weight::own, {"node_lost", node.host, -1, 0, 0, why}, static_cast<int>(ExitCode::node_lost), false};
+  if (phase_ == Phase::running && !HasRanks(node_index)) {  // a spare: nobody misses it
+    node.gone = true;
+    Drop(actions, node_index);
+    return;
+  }
+  Trouble trouble{Trouble::Weight::own,
+                  {"node_lost", node.host, -1, 0, 0, why},
+                  static_cast<int>(ExitCode::node_lost),
+                  Trouble::Budget::node};
   if (node.process_end) {
     trouble.cause.signal = node.process_end->signal;
     trouble.cause.code = node.process_end->code;
@@ -222,7 +229,7 @@ JobMonitor::Actions JobMonitor::WorkerEnded(const WorkerEnd& end, MonitorTime no
                                         : end.kind,
                      host, end.rank, end.signal, end.code, how},
                     end.signal != 0 ? 128 + end.signal : end.code,
-                    end.code != static_cast<int>(ExitCode::usage)};
+                    end.code != static_cast<int>(ExitCode::usage) ? Trouble::Budget::worker : Trouble::Budget::none};
     if (end.victim) victims_.push_back(end);
     Record(actions, end.victim ? "victim" : "worker_end", host, end.rank, how);
     troubles_.push_back(std::move(trouble));
@@ -275,7 +282,7 @@ JobMonitor::Actions JobMonitor::Failed(Cause cause, MonitorTime now) {
   if (phase_ == Phase::ended) return actions;
   Record(actions, "launcher", cause.host, cause.rank, cause.message);
   int code = cause.code != 0 ? cause.code : 1;
-  troubles_.push_back({Trouble::Weight::own, std::move(cause), code, false});
+  troubles_.push_back({Trouble::Weight::own, std::move(cause), code, Trouble::Budget::none});
   BeginFailing(actions, now);
   Decide(actions, now);
   return actions;
@@ -312,7 +319,7 @@ void JobMonitor::CheckLeases(Actions& actions, MonitorTime now) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Node& node = nodes_[i];
     if (node.lost) {
-      if (!node.process_end && !AwaitsEndOf(node, now)) Drop(actions, static_cast<int>(i));
+      if (!node.gone && !node.process_end && !AwaitsEndOf(node, now)) Drop(actions, static_cast<int>(i));
       continue;
     }
     const double silent = Between(node.heard, now);
@@ -381,7 +388,7 @@ void JobMonitor::CheckProgress(Actions& actions, MonitorTime now) {
   troubles_.push_back({Trouble::Weight::own,
                        {"no_progress", HostOf(laggard), laggard, 0, 0, text},
                        static_cast<int>(ExitCode::no_progress),
-                       true});
+                       Trouble::Budget::no_progress});
   BeginFailing(actions, now);
 }
 
@@ -427,7 +434,7 @@ bool JobMonitor::AllEnded() const {
 
 /// A connection closes a moment before its process can be reaped: the signal is worth waiting for.
 bool JobMonitor::AwaitsEndOf(const Node& node, MonitorTime now) const {
-  return settings_.sees_agents_end && node.closed && !node.process_end &&
+  return settings_.sees_agents_end && !node.gone && node.closed && !node.process_end &&
          Between(node.closed_at, now) < kAgentEndSeconds;
 }
 
@@ -460,25 +467,68 @@ void JobMonitor::Decide(Actions& actions, MonitorTime now) {
     return Finish(actions, {StatusOf(signal), 128 + signal, cause, {}});
   }
   Trouble trouble = FirstCause();
-  if (MayRestart(actions, trouble)) {
-    --restarts_left_;
+  std::string how;
+  if (MayRestart(actions, trouble, how)) {
     Record(actions, "restart", trouble.cause.host, trouble.cause.rank,
-           trouble.cause.message + "; starting the workers again, " + std::to_string(restarts_left_) +
-               " more times at most (launch.restarts)");
+           trouble.cause.message + "; starting the workers again" + how);
     return StartAttempt(actions, now);
   }
   Finish(actions, {"failed", trouble.exit_code, trouble.cause, victims_});
 }
 
-bool JobMonitor::MayRestart(Actions& actions, const Trouble& trouble) {
-  bool node_lost = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.lost; });
-  if (phase_ != Phase::failing || !trouble.restartable || restarts_left_ == 0 || signal_ != 0 || node_lost)
+bool JobMonitor::HasRanks(int node) const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.node == node; });
+}
+
+/// Null: as often as it happens.
+int64_t* JobMonitor::BudgetOf(Trouble::Budget budget) {
+  if (budget == Trouble::Budget::node) return left_.by_cause && left_.node ? &*left_.node : nullptr;
+  if (!left_.by_cause) return &left_.any;
+  return budget == Trouble::Budget::worker ? &left_.worker : &left_.no_progress;
+}
+
+bool JobMonitor::MayRestart(Actions& actions, const Trouble& trouble, std::string& how) {
+  if (phase_ != Phase::failing || trouble.budget == Trouble::Budget::none || signal_ != 0) return false;
+  const bool node_lost = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.lost && !n.gone; });
+  if (node_lost && !settings_.refit) return false;
+  int64_t* left = BudgetOf(node_lost ? Trouble::Budget::node : trouble.budget);
+  if (left && *left == 0) return false;
+  // Nodes come to an end by themselves; other causes may come again and again.
+  if (!node_lost && restarted_ && step_in_attempt_ == 0) {
+    Record(actions, "restart_refused", trouble.cause.host, trouble.cause.rank,
+           "no step was done since the last restart: another would end the same way");
     return false;
-  bool first = restarts_left_ == settings_.restarts;
-  if (first || step_in_attempt_ > 0) return true;
-  Record(actions, "restart_refused", trouble.cause.host, trouble.cause.rank,
-         "no step was done since the last restart: another would end the same way");
-  return false;
+  }
+  if (node_lost && !Refit(actions, trouble, how)) return false;
+  restarted_ = true;
+  if (left) how += ", " + std::to_string(--*left) + " more times at most (launch.restarts)";
+  return true;
+}
+
+bool JobMonitor::Refit(Actions& actions, const Trouble& trouble, std::string& how) {
+  std::vector<int> left;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].lost) left.push_back(static_cast<int>(i));
+  }
+  const MonitorRefit refit = settings_.refit(left);
+  if (refit.ranks.empty()) {
+    Record(actions, "restart_refused", trouble.cause.host, trouble.cause.rank,
+           "the job cannot go on without the lost node: " + refit.text);
+    return false;
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].lost) continue;
+    nodes_[i].gone = true;
+    Drop(actions, static_cast<int>(i));
+  }
+  ranks_.clear();
+  for (const MonitorRank& rank : refit.ranks) {
+    Rank state;
+    state.node = rank.node;
+    ranks_.push_back(state);
+  }
+  how = " on " + refit.text;
+  return true;
 }
 
 void JobMonitor::Finish(Actions& actions, JobOutcome outcome) {

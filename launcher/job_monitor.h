@@ -9,28 +9,39 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/progress_watch.h"
+#include "runtime/job/job_spec.h"
 #include "runtime/run/outcome.h"
 
 namespace ds {
 
+struct MonitorRank {
+  int node = 0;
+};
+
+/// How a job may go on without the nodes that were lost.
+struct MonitorRefit {
+  std::vector<MonitorRank> ranks;  ///< of the next attempt, renumbered; empty: it may not
+  std::string text;                ///< how, or why not
+};
+
 struct MonitorSettings {
-  int64_t restarts = 0;
+  RestartBudgets restarts;
   double grace_seconds = 30;         ///< after a signal: SIGTERM, then SIGKILL
   double failure_grace_seconds = 5;  ///< after a failure
   double lease_seconds = 30, suspect_seconds = 20;
   double progress_seconds = 600;  ///< 0: never
   bool checkpoint_on_signal = true;
-  bool programs = false;        ///< workers are programs that we know nothing of: they get each signal as it came
+  bool programs = false;  ///< workers are programs that we know nothing of: they get each signal as it came
+  /// Asked when nodes were lost, with those that are left; the next start_workers is for its ranks. Empty: a lost node
+  /// ends the job.
+  std::function<MonitorRefit(const std::vector<int>& left)> refit;
   bool sees_agents_end = true;  ///< AgentEnded is called for each agent's process, with its signal
-};
-
-struct MonitorRank {
-  int node = 0;
 };
 
 /// What the owner is to do.
@@ -83,6 +94,7 @@ class JobMonitor {
     std::string host;
     MonitorTime heard;
     bool suspect = false, closed = false, lost = false, dropped = false;  ///< dropped: we killed its agent
+    bool gone = false;                                                    ///< lost, and the job went on without it
     MonitorTime closed_at, suspected_at;
     std::optional<WorkerEnd> process_end;  ///< code and signal only
   };
@@ -95,7 +107,7 @@ class JobMonitor {
     enum class Weight { own, asked, victim } weight;  ///< lesser values are causes before greater ones
     Cause cause;
     int exit_code;
-    bool restartable;
+    enum class Budget { none, worker, node, no_progress } budget;  ///< of restarts; none: it would end the same way
   };
 
   void Record(Actions& actions, const std::string& event, const std::string& host, int rank, const std::string& text);
@@ -111,7 +123,11 @@ class JobMonitor {
   bool Judged(int rank) const;
   void Escalate(Actions& actions, MonitorTime now);
   void Decide(Actions& actions, MonitorTime now);
-  bool MayRestart(Actions& actions, const Trouble& trouble);
+  /// Whether the job starts again; then `how` tells what is new about it.
+  bool MayRestart(Actions& actions, const Trouble& trouble, std::string& how);
+  bool Refit(Actions& actions, const Trouble& trouble, std::string& how);
+  int64_t* BudgetOf(Trouble::Budget budget);
+  bool HasRanks(int node) const;
   void Finish(Actions& actions, JobOutcome outcome);
   bool AllEnded() const;
   bool AwaitsAgentsEnd(MonitorTime now) const;
@@ -124,7 +140,9 @@ class JobMonitor {
   std::vector<Rank> ranks_;
   Phase phase_ = Phase::starting;
   std::optional<MonitorTime> ticked_at_;
-  int64_t attempt_ = 0, restarts_left_ = 0;
+  int64_t attempt_ = 0;
+  bool restarted_ = false;       ///< for another reason than a lost node, or with one
+  RestartBudgets left_;          ///< of restarts
   int64_t furthest_step_ = 0;    ///< of all attempts
   int64_t step_in_attempt_ = 0;  ///< the furthest; 0: none was done
   MonitorTime progress_at_;

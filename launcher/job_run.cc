@@ -14,6 +14,7 @@
 #include "launcher/credentials.h"
 #include "launcher/data_network.h"
 #include "launcher/job_monitor.h"
+#include "launcher/node_fit.h"
 #include "launcher/node_report.h"
 #include "launcher/preflight.h"
 #include "launcher/preflight_needs.h"
@@ -56,6 +57,12 @@ MonitorSettings SettingsOf(const Job& job, bool sees_agents_end) {
   settings.sees_agents_end = sees_agents_end;
   settings.programs = job.foreign();
   return settings;
+}
+
+/// As torchrun counts them: of any cause.
+int64_t MostRestarts(const JobSpec& spec) {
+  const RestartBudgets& budgets = spec.launch.restarts;
+  return budgets.by_cause ? budgets.worker + budgets.no_progress + budgets.node.value_or(0) : budgets.any;
 }
 
 std::vector<MonitorRank> MonitorRanks(const Job& job) {
@@ -116,16 +123,18 @@ RunDirectory MakeRunDirectory(const Job& job) {
 class Run {
  public:
   explicit Run(const Job& job)
-      : job_(job),
+      : begun_(job),
+        job_(job),
         agents_(AgentOptions(job)),
         plans_(PlanRoles(job, 0, DeviceExpected(job))),
         directory_(MakeRunDirectory(job)),
-        monitor_(SettingsOf(job, agents_.SeesAgentsEnd()), HostNames(job), MonitorRanks(job)),
+        monitor_(MonitorSettingsWithRefit(), HostNames(job), MonitorRanks(job)),
         screen_(MakeScreen(ScreenJobOf(job, directory_))) {}
 
   int Execute() {
     screen_->Notice("run " + directory_.path().string() + ": " + std::to_string(job_.world()) + " ranks on " +
-                    std::to_string(job_.hosts.size()) + (job_.hosts.size() == 1 ? " node" : " nodes"));
+                    std::to_string(job_.Nodes().size()) + (job_.Nodes().size() == 1 ? " node" : " nodes") +
+                    (job_.Nodes().size() < job_.hosts.size() ? ", the others are spares" : ""));
     Guarded([&] { WriteStart(); });
     if (!finished_) BringUp();
     if (!finished_) Perform(monitor_.Begin(Clock::now()));
@@ -245,27 +254,75 @@ class Run {
     directory_.Write("report/" + report.host + ".json", ToJson(report) + "\n");
   }
 
-  /// The plan against the memory of the node that has least of it for each worker.
+  /// The plans against the memory of the node that has least of it for each worker.
   void CheckMemory() {
-    std::map<std::string, int> workers;
-    for (size_t i = 0; i < job_.hosts.size(); ++i) {
-      workers[agents_.facts()[i].boot_id()] += static_cast<int>(job_.hosts[i].slots.size());
-    }
-    // The nodes are of one kind (check slots): what the first has, all have.
-    const bool gpus =
-        !job_.foreign() && job_.spec.training.device != DeviceChoice::cpu && agents_.facts()[0].gpus_size() > 0;
-    int64_t least = INT64_MAX;
-    for (const pb::NodeFacts& facts : agents_.facts()) {
-      if (!gpus) least = std::min(least, facts.memory() / workers[facts.boot_id()]);
-      for (const pb::NodeFacts::Gpu& gpu : facts.gpus())
-        if (gpus) least = std::min<int64_t>(least, gpu.memory_free());
-    }
     try {
-      plans_ = PlanRoles(job_, least, gpus ? DeviceKind::cuda : DeviceKind::cpu);
+      plans_ = PlansFor(job_);
     } catch (const UsageError& error) {
       return Stop({"preflight", "", -1, 0, static_cast<int>(ExitCode::usage), error.what()});
     }
-    if (gpus != (DeviceExpected(job_) == DeviceKind::cuda)) Guarded([&] { WritePlans(); });
+    if (OnGpus() != (DeviceExpected(job_) == DeviceKind::cuda)) Guarded([&] { WritePlans(); });
+  }
+
+  /// The nodes are of one kind (CheckNodes): what the first has, all have.
+  bool OnGpus() const {
+    return !job_.foreign() && job_.spec.training.device != DeviceChoice::cpu && agents_.facts()[0].gpus_size() > 0;
+  }
+
+  /// Throws UsageError where they do not fit.
+  std::vector<std::pair<int, std::string>> PlansFor(const Job& job) const {
+    const std::vector<int> nodes = job.Nodes();
+    std::map<std::string, int> workers;
+    for (const RankEntry& rank : job.ranks) ++workers[agents_.facts()[static_cast<size_t>(rank.node)].boot_id()];
+    int64_t least = INT64_MAX;
+    for (int node : nodes) {
+      const pb::NodeFacts& facts = agents_.facts()[static_cast<size_t>(node)];
+      if (!OnGpus()) least = std::min(least, facts.memory() / workers[facts.boot_id()]);
+      for (const pb::NodeFacts::Gpu& gpu : facts.gpus())
+        if (OnGpus()) least = std::min<int64_t>(least, gpu.memory_free());
+    }
+    return PlanRoles(job, least, OnGpus() ? DeviceKind::cuda : DeviceKind::cpu);
+  }
+
+  // ---- fewer nodes
+
+  MonitorSettings MonitorSettingsWithRefit() {
+    MonitorSettings settings = SettingsOf(job_, agents_.SeesAgentsEnd());
+    if (job_.spec.launch.min_nodes) settings.refit = [this](const std::vector<int>& left) { return Refit(left); };
+    return settings;
+  }
+
+  /// The job on the nodes that are left, planned anew; kept for the next start.
+  MonitorRefit Refit(const std::vector<int>& left) {
+    try {
+      NodeFit fit = FitToNodes(begun_, left, *begun_.spec.launch.min_nodes);
+      Job fitted = job_;
+      fitted.spec = fit.spec;
+      fitted.ranks = fit.ranks;
+      fit_plans_ = PlansFor(fitted);
+      fit_ = std::move(fit);
+    } catch (const UsageError& error) {
+      return {{}, error.what()};
+    }
+    MonitorRefit refit{{}, fit_->text};
+    for (const RankEntry& rank : fit_->ranks) refit.ranks.push_back({rank.node});
+    return refit;
+  }
+
+  void TakeFit(int64_t attempt) {
+    if (!fit_) return;
+    job_.spec = fit_->spec;
+    job_.ranks = fit_->ranks;
+    plans_ = std::move(fit_plans_);
+    fit_.reset();
+    screen_->Relayout(ScreenJobOf(job_, directory_));
+    if (job_.foreign()) return;
+    const std::string name = "attempt-" + std::to_string(attempt);
+    Guarded([&] {
+      directory_.Write("job-" + name + ".yaml", ToYaml(job_.spec));
+      for (const auto& [rank, plan] : plans_)
+        directory_.Write("plan/" + name + "/rank-" + std::to_string(rank) + ".txt", plan);
+    });
   }
 
   void WritePlans() {
@@ -438,6 +495,7 @@ class Run {
 
   void StartWorkers(int64_t attempt) {
     agents_.BeginAttempt(attempt);
+    TakeFit(attempt);
     last_lines_.clear();  // how the attempt before ended is not how this one does
     std::string resume = job_.resume;
     if (attempt > 1 && !job_.foreign()) {
@@ -447,15 +505,18 @@ class Run {
       // What is resumed, the workers tell: they know the step.
       if (resume.empty()) Record("resume", "", -1, "no checkpoint yet: starting anew");
     }
-    for (uint32_t node = 0; node < job_.hosts.size(); ++node) {
+    const std::vector<int> nodes = job_.Nodes();
+    for (size_t i = 0; i < nodes.size(); ++i) {
       pb::LauncherMessage message = Envelope();
-      FillStart(node, resume, *message.mutable_start());
-      agents_.Send(node, std::move(message));
+      FillStart(static_cast<uint32_t>(nodes[i]), i, resume, *message.mutable_start());
+      agents_.Send(static_cast<uint32_t>(nodes[i]), std::move(message));
     }
     Record("start", "", -1, "attempt " + std::to_string(attempt) + ": " + std::to_string(job_.world()) + " workers");
   }
 
-  void FillStart(uint32_t node, const std::string& resume, pb::Start& start) const {
+  /// `group`: the node's place among those that have ranks.
+  void FillStart(uint32_t node, size_t group, const std::string& resume, pb::Start& start) const {
+    const auto first = static_cast<uint32_t>(job_.ranks[0].node);
     const NodeShare& share = shares_[node];
     const bool gpus = agents_.facts()[node].gpus_size() > 0 && job_.spec.training.device != DeviceChoice::cpu;
     for (const RankEntry& rank : job_.ranks) {
@@ -467,7 +528,7 @@ class Run {
       place->set_gpu(gpus ? share.first_gpu + rank.slot : -1);
     }
     start.set_world_size(static_cast<uint32_t>(job_.world()));
-    start.set_node_count(static_cast<uint32_t>(job_.hosts.size()));
+    start.set_node_count(static_cast<uint32_t>(job_.Nodes().size()));
     start.set_threads(static_cast<uint32_t>(share.threads));
     start.set_interface_address(data_network_.nodes[node].address);
     start.set_bind(Binds(job_, share, start.ranks_size()));
@@ -483,14 +544,14 @@ class Run {
       for (const auto& [name, value] : source.variables) AddVariable(start, name, value);
     }
     if (job_.foreign()) {
-      AddVariable(start, "TORCHELASTIC_MAX_RESTARTS", std::to_string(job_.spec.launch.restarts));
-      AddVariable(start, "GROUP_RANK", std::to_string(node));
-      AddVariable(start, "CROSS_RANK", std::to_string(node));  // DeepSpeed's name for it
+      AddVariable(start, "TORCHELASTIC_MAX_RESTARTS", std::to_string(MostRestarts(job_.spec)));
+      AddVariable(start, "GROUP_RANK", std::to_string(group));
+      AddVariable(start, "CROSS_RANK", std::to_string(group));  // DeepSpeed's name for it
     }
     const LaunchOptions& options = job_.options;
-    start.set_master_address(options.master_address.empty() ? data_network_.nodes[0].address : options.master_address);
+    start.set_master_address(options.master_address.empty() ? data_network_.nodes[first].address : options.master_address);
     start.set_master_port(options.master_port != 0 ? static_cast<uint32_t>(options.master_port)
-                                                   : agents_.facts()[0].free_port());
+                                                   : agents_.facts()[first].free_port());
   }
 
   static void AddVariable(pb::Start& start, const std::string& name, const std::string& value) {
@@ -558,7 +619,10 @@ class Run {
     Log(level, job_.spec.name + " " + text + "\n  run directory: " + directory_.path().string());
   }
 
-  const Job& job_;
+  const Job& begun_;            ///< as it was begun
+  Job job_;                     ///< with the spec and the ranks of this attempt
+  std::optional<NodeFit> fit_;  ///< of the next attempt, where nodes were lost
+  std::vector<std::pair<int, std::string>> fit_plans_;
   Agents agents_;
   std::vector<std::pair<int, std::string>> plans_;
   RunDirectory directory_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 namespace ds {
 namespace {
@@ -16,11 +17,17 @@ int SlotSpan(const HostSlots& host) { return host.slots.empty() ? 0 : host.slots
 }  // namespace
 
 std::vector<RankEntry> MapRanks(const std::vector<HostSlots>& hosts) {
+  std::vector<int> nodes(hosts.size());
+  std::iota(nodes.begin(), nodes.end(), 0);
+  return MapRanks(hosts, nodes);
+}
+
+std::vector<RankEntry> MapRanks(const std::vector<HostSlots>& hosts, const std::vector<int>& nodes) {
   std::vector<RankEntry> ranks;
-  for (size_t node = 0; node < hosts.size(); ++node) {
+  for (int node : nodes) {
     int local_rank = 0;
-    for (int slot : hosts[node].slots) {
-      ranks.push_back({static_cast<int>(ranks.size()), static_cast<int>(node), slot, local_rank++});
+    for (int slot : hosts[static_cast<size_t>(node)].slots) {
+      ranks.push_back({static_cast<int>(ranks.size()), node, slot, local_rank++});
     }
   }
   return ranks;

@@ -18,6 +18,8 @@ struct RankEntry {
 };
 
 std::vector<RankEntry> MapRanks(const std::vector<HostSlots>& hosts);
+/// On some of the hosts alone: `nodes` are indices of `hosts`.
+std::vector<RankEntry> MapRanks(const std::vector<HostSlots>& hosts, const std::vector<int>& nodes);
 
 /// What one node's agent is told about its workers.
 struct NodeShare {

@@ -59,6 +59,7 @@ class LineScreen final : public Screen {
   void Notice(std::string_view text) override { writer_.Write(STDOUT_FILENO, std::string(text) + "\n"); }
   void Refresh(Clock::time_point) override {}
   bool Close() override { return writer_.idle(); }
+  void Relayout(const ScreenJob& job) override { job_ = job; }
 
  private:
   ScreenJob job_;
@@ -70,15 +71,20 @@ class LineScreen final : public Screen {
 class LiveScreen final : public Screen {
  public:
   explicit LiveScreen(const ScreenJob& job) {
+    Relayout(job);
+    state_.color = ColorsWanted();
+  }
+  ~LiveScreen() override { Close(); }
+
+  void Relayout(const ScreenJob& job) override {
     state_.job = job;
-    state_.ranks.resize(job.rank_hosts.size());
+    state_.ranks.assign(job.rank_hosts.size(), {});
     for (size_t i = 0; i < state_.ranks.size(); ++i) {
       state_.ranks[i].set_rank(static_cast<uint32_t>(i));
       state_.ranks[i].set_state("starting");
     }
-    state_.color = ColorsWanted();
+    changed_ = true;
   }
-  ~LiveScreen() override { Close(); }
 
   void Health(const pb::WorkerHealth& health) override {
     if (health.rank() < state_.ranks.size()) state_.ranks[health.rank()] = health;

@@ -35,6 +35,8 @@ class Screen {
   virtual void Notice(std::string_view text) = 0;
   /// Redraws what changed, at most 4 times a second.
   virtual void Refresh(std::chrono::steady_clock::time_point now) = 0;
+  /// The next attempt has other ranks.
+  virtual void Relayout(const ScreenJob& job) = 0;
   /// Ends the live view, leaving its last state to read. Whether all that was to be shown has been written, which may
   /// never be: call again.
   virtual bool Close() = 0;

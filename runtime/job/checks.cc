@@ -67,6 +67,13 @@ void CheckTraining(const JobSpec& spec, Problems& problems) {
                                                "; write a step up to that");
     break;
   }
+  const RestartBudgets& restarts = spec.launch.restarts;
+  if (problems.Good({"launch.restarts", "launch.min_nodes"}) && restarts.node.value_or(0) > 0 &&
+      !spec.launch.min_nodes) {
+    problems.Add("launch.restarts",
+                 "a lost node does not come back: a budget for node needs launch.min_nodes, with which "
+                 "the job goes on without it");
+  }
   if (problems.Good({"launch.suspect_seconds", "launch.lease_seconds"}) &&
       spec.launch.suspect_seconds > spec.launch.lease_seconds) {
     problems.Add("launch.suspect_seconds",

@@ -136,9 +136,19 @@ struct MemoryConfig {
   bool operator==(const MemoryConfig&) const = default;
 };
 
+/// launch.restarts: how often a job may start again. A number serves failures of workers and hangs alike; a lost node
+/// that launch.min_nodes lets the job do without needs none. By cause each has its own.
+struct RestartBudgets {
+  bool by_cause = false;
+  int64_t any = 0;                      ///< of the number
+  int64_t worker = 0, no_progress = 0;  ///< by cause
+  std::optional<int64_t> node;          ///< by cause; absent: as often as launch.min_nodes allows
+  bool operator==(const RestartBudgets&) const = default;
+};
+
 struct LaunchConfig {
   std::string bootstrap = "auto";
-  int64_t restarts = 0;
+  RestartBudgets restarts;
   std::optional<int64_t> min_nodes;  ///< absent: all
   std::vector<std::pair<std::string, std::string>> env;
   double grace_seconds = 30, lease_seconds = 30, suspect_seconds = 20, progress_seconds = 600, join_seconds = 60;

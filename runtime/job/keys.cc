@@ -256,10 +256,51 @@ Key ProfileKey() {
       });
 }
 
+constexpr int64_t kMostRestarts = int64_t{1} << 53;
+
+RestartBudgets ReadRestarts(const Value& value) {
+  RestartBudgets budgets;
+  if (value.kind == Value::Kind::scalar) {
+    budgets.any = ReadInteger(value, 0, kMostRestarts);
+    return budgets;
+  }
+  if (value.kind != Value::Kind::map)
+    throw ValueError(value, "write a number, or {worker: N, node: N, no_progress: N}, not " + Describe(value));
+  budgets.by_cause = true;
+  for (const auto& [name, field] : value.fields) {
+    if (name.starts_with("_")) continue;
+    if (name == "worker")
+      budgets.worker = ReadInteger(field, 0, kMostRestarts);
+    else if (name == "no_progress")
+      budgets.no_progress = ReadInteger(field, 0, kMostRestarts);
+    else if (name == "node")
+      budgets.node = ReadInteger(field, 0, kMostRestarts);
+    else
+      throw ValueError(field, "`" + Shown(name) + "` is no cause of a restart; write worker, node or no_progress");
+  }
+  return budgets;
+}
+
+Key RestartsKey() {
+  return Row(
+      "launch.restarts", "whole number, 0 or more, or {worker: N, node: N, no_progress: N}", nullptr,
+      "times that a failed job starts again from its newest checkpoint: for any cause, or a budget a cause (node: with "
+      "launch.min_nodes, else as often as that allows)",
+      [](JobSpec& spec, const Value& value) { spec.launch.restarts = ReadRestarts(value); },
+      [](const JobSpec& spec) {
+        const RestartBudgets& budgets = spec.launch.restarts;
+        if (!budgets.by_cause) return std::to_string(budgets.any);
+        return "{worker: " + std::to_string(budgets.worker) +
+               (budgets.node ? ", node: " + std::to_string(*budgets.node) : "") +
+               ", no_progress: " + std::to_string(budgets.no_progress) + "}";
+      });
+}
+
 Key MinNodesKey() {
   return Row(
       "launch.min_nodes", "all, or whole number, 1 or more", nullptr,
-      "nodes that a job needs to go on; this version goes on with all of them only",
+      "nodes that a job needs: after a lost node it goes on with those left, at the same global batch "
+      "(docs/operations.md)",
       [](JobSpec& spec, const Value& value) {
         spec.launch.min_nodes.reset();
         if (value.kind == Value::Kind::scalar && Lower(value.text) == "all") return;
@@ -458,8 +499,7 @@ std::vector<Key> OtherKeys() {
            "where saved activations go"),
       Text("launch.bootstrap", "auto, local, ssh, slurm, mpi, daemon", DS_FIELD(launch.bootstrap), ReadBootstrap,
            nullptr, "how agents are reached; `--bootstrap` wins"),
-      Integer("launch.restarts", DS_FIELD(launch.restarts), 0, kMany, nullptr,
-              "times that a failed job starts again from its newest checkpoint"),
+      RestartsKey(),
       MinNodesKey(),
       EnvKey(),
       Number("launch.grace_seconds", "number above 0", DS_FIELD(launch.grace_seconds), ReadPositive, nullptr,

@@ -4,7 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <memory>
 
+#include "runtime/base/json.h"
 #include "runtime/base/number.h"
 #include "test/catch.h"
 #include "test/fault/launched_job.h"
@@ -82,6 +85,57 @@ TEST_CASE("A rank other than 0 that hangs is named, in a checkpoint and in an ac
     CHECK(text.find("BackwardWeight layer1.mlp mb0") != std::string::npos);
     CHECK(text.find("action of the plan: ") != std::string::npos);
   }
+}
+
+TEST_CASE("A node is lost: the job trains on with those left, on the same samples, from its newest checkpoint") {
+  TemporaryFolder folder;
+  fs::copy_file(fs::path(DS_SOURCE_DIR) / "LICENSE", folder.path() + "/text.txt");
+  std::ofstream(folder.path() + "/job.yaml") << "job: {name: shrink}\n"
+                                                "model: {preset: gpt2-tiny}\n"
+                                                "data: {train: text.txt, sequence_length: 32}\n"
+                                                "training: {steps: 60}\n"
+                                                "checkpoint: {every: 10}\n"
+                                                "launch: {min_nodes: 2}\n"
+                                                "deepspeed:\n"
+                                                "  train_batch_size: 12\n"
+                                                "  train_micro_batch_size_per_gpu: 2\n"
+                                                "  optimizer: {type: AdamW, params: {lr: 1e-2}}\n"
+                                                "  zero_optimization: {stage: 2}\n";
+  const auto start = [&](const std::string& failpoint) {
+    LaunchSetting setting = RealWorkers({folder.path() + "/job.yaml", "--hostfile", "hosts"});
+    setting.hosts = "127.0.0.1 slots=1\n127.0.0.2 slots=1\n127.0.0.3 slots=1\n";
+    setting.environment["DS_FAILPOINT"] = failpoint;
+    return std::make_unique<LaunchedJob>(setting);
+  };
+  const auto losses = [](const LaunchedJob& job) {
+    std::map<int64_t, double> by_step;
+    for (const Value& line : job.Lines("metrics.jsonl"))
+      by_step[AsInteger(*line.Find("step"))] = AsDouble(*line.Find("loss"));
+    return by_step;
+  };
+  auto whole = start("");
+  REQUIRE(whole->Wait(120) == 0);
+  auto shrunk = start("step:25/Forward head*,rank=0,attempt=1,hang");  // so that it is lost in the middle of a step
+  REQUIRE(shrunk->WaitForStep(24, 60));
+  ::kill(shrunk->Agent("127.0.0.2"), SIGKILL);
+  REQUIRE(shrunk->Wait(120) == 0);
+  INFO(shrunk->output());
+  CHECK(Text(shrunk->Summary(), "world") == "2");
+  CHECK(Text(shrunk->Summary(), "steps") == "60");
+  CHECK(MessageOf(*shrunk, "restart")
+            .find("2 of 3 nodes (127.0.0.1, 127.0.0.3), 2 ranks, micro-batch 2 x accumulation "
+                  "3 x 2 = 12 samples a step") != std::string::npos);
+  CHECK(MessageOf(*shrunk, "resume").find("step 20 ") == 0);
+  CHECK(fs::exists(shrunk->run_directory() + "/plan/attempt-2/rank-0.txt"));
+  CHECK(fs::exists(shrunk->run_directory() + "/job-attempt-2.yaml"));
+  const auto expected = losses(*whole), got = losses(*shrunk);
+  REQUIRE(got.size() == expected.size());
+  for (const auto& [step, loss] : expected) {
+    INFO("step " << step);
+    // Other widths add in another order: the same samples, a rounding apart, which training makes larger.
+    CHECK(got.at(step) == Approx(loss).epsilon(step <= 20 ? 1e-12 : 1e-3));
+  }
+  CHECK(shrunk->NothingLeft());
 }
 
 }  // namespace ds::test

@@ -225,6 +225,70 @@ TEST_CASE("Restarts go on in the same run, and end when no step is done in betwe
   }
 }
 
+TEST_CASE("min_nodes: after a lost node the job goes on with those left, ranks renumbered, the batch kept") {
+  LaunchSetting setting;
+  setting.arguments = {"fake.yaml",
+                       "--hostfile",
+                       "hosts",
+                       "--set",
+                       "launch.min_nodes=1",
+                       "--set",
+                       "deepspeed.train_batch_size=12",
+                       "--set",
+                       "deepspeed.train_micro_batch_size_per_gpu=2"};
+  setting.hosts = "127.0.0.1 slots=2\n127.0.0.2 slots=2\n127.0.0.3 slots=2\n";
+  setting.environment = {{"DS_TEST_STEP_MS", "20"}};
+  LaunchedJob job(setting, 200);
+  REQUIRE(job.WaitForStep(5));
+  ::kill(job.Agent("127.0.0.2"), SIGKILL);
+  REQUIRE(Eventually(20, [&] {
+    std::vector<Value> lines = job.Lines("metrics.jsonl");
+    return !lines.empty() && Text(lines.back(), "attempt") == "2";
+  }));
+  // The first node may be lost as well: the rendezvous is the launcher's.
+  ::kill(job.Agent("127.0.0.1"), SIGKILL);
+  REQUIRE(job.Wait(40) == 0);
+  INFO(job.output());
+  Value summary = job.Summary();
+  CHECK(Text(summary, "status") == "completed");
+  CHECK(Text(summary, "attempts") == "3");
+  CHECK(Text(summary, "world") == "2");
+  CHECK(job.output().find("on 2 of 3 nodes (127.0.0.1, 127.0.0.3), 4 ranks, micro-batch 1 x accumulation 3 x 4 = 12 "
+                          "samples a step") != std::string::npos);
+  CHECK(job.output().find("on 1 of 3 nodes (127.0.0.3), 2 ranks, micro-batch 2 x accumulation 3 x 2 = 12") !=
+        std::string::npos);
+  CHECK(job.Log(1).find("rank 1 of 2, local rank 1, ") != std::string::npos);
+  CHECK(job.NothingLeft());
+}
+
+TEST_CASE("min_nodes: hosts beyond what divides the batch are spares, and step in; below min_nodes the cause stays") {
+  LaunchSetting setting;
+  setting.arguments = {"fake.yaml",
+                       "--hostfile",
+                       "hosts",
+                       "--set",
+                       "launch.min_nodes=2",
+                       "--set",
+                       "deepspeed.train_batch_size=4",
+                       "--set",
+                       "deepspeed.train_micro_batch_size_per_gpu=1"};
+  setting.hosts = "127.0.0.1 slots=1\n127.0.0.2 slots=1\n127.0.0.3 slots=1\n";
+  LaunchedJob job(setting, 100000);
+  REQUIRE(job.WaitForStep(5));
+  CHECK(job.output().find("2 ranks on 2 nodes, the others are spares") != std::string::npos);
+  ::kill(job.Agent("127.0.0.1"), SIGKILL);
+  REQUIRE(Eventually(20, [&] {
+    std::vector<Value> lines = job.Lines("metrics.jsonl");
+    return !lines.empty() && Text(lines.back(), "attempt") == "2";
+  }));
+  CHECK(job.output().find("on 2 of 3 nodes (127.0.0.2, 127.0.0.3), 2 ranks") != std::string::npos);
+  ::kill(job.Agent("127.0.0.3"), SIGKILL);
+  REQUIRE(job.Wait(30) == 4);
+  CHECK(CauseOf(job.Summary(), "host") == "127.0.0.3");
+  CHECK(job.output().find("1 node left, and launch.min_nodes is 2") != std::string::npos);
+  CHECK(job.NothingLeft());
+}
+
 TEST_CASE("On a terminal the view is redrawn in place and Ctrl-C reaches the launcher alone") {
   LaunchSetting setting = TwoAgents({{"TERM", "xterm"}});
   setting.terminal = true;

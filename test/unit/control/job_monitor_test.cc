@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "test/catch.h"
 
@@ -350,7 +351,7 @@ TEST_CASE("Programs get the signal that came") {
   MonitorSettings settings;
   settings.programs = true;
   settings.grace_seconds = 10;
-  settings.restarts = 1;
+  settings.restarts.any = 1;
   Harness job(settings);
   auto sent = [&](Kind kind, int signal) {
     return std::count_if(job.actions.begin(), job.actions.end(),
@@ -403,7 +404,7 @@ TEST_CASE("A signal that comes when all steps are done changes nothing") {
 
 TEST_CASE("A signal during a failure's ending kills at once; the failure stays the cause, nothing restarts") {
   MonitorSettings settings;
-  settings.restarts = 5;
+  settings.restarts.any = 5;
   Harness job(settings);
   job.End(1, 3);
   job.Take(job.monitor.Signalled(SIGINT, job.At()));
@@ -442,7 +443,7 @@ TEST_CASE("Somebody else's signal: the rank that got it is named, and the signal
 
 TEST_CASE("Restarts: within the budget, while steps are done, never for the user's errors or a lost node") {
   MonitorSettings settings;
-  settings.restarts = 2;
+  settings.restarts.any = 2;
   Harness job(settings);
   auto fail = [&](int code) {
     job.End(1, code);
@@ -496,6 +497,179 @@ TEST_CASE("Restarts: within the budget, while steps are done, never for the user
     REQUIRE(job.finished());
     CHECK(job.monitor.outcome().exit_code == 0);
   }
+}
+
+TEST_CASE("Each cause of a restart has its own budget") {
+  MonitorSettings settings;
+  settings.progress_seconds = 60;
+  settings.restarts = {true, 0, 2, 1, std::nullopt};  // two of workers, one of hangs
+  Harness job(settings);
+  auto fail = [&](int64_t step) {
+    job.Step(step);
+    job.End(1, 1);
+    for (int rank : {0, 2, 3}) job.Victim(rank);
+  };
+  auto hang = [&](int64_t step) {
+    job.Step(step);
+    job.Pass(61);
+    for (int rank = 0; rank < 4; ++rank) job.Victim(rank);
+  };
+  SECTION("hangs") {
+    hang(1);
+    CHECK(job.monitor.attempt() == 2);
+    hang(2);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == 5);
+  }
+  SECTION("workers, beside hangs") {
+    fail(1);
+    hang(2);
+    fail(3);
+    CHECK(job.monitor.attempt() == 4);
+    fail(4);
+    REQUIRE(job.finished());
+    CHECK(job.monitor.outcome().exit_code == 1);
+  }
+}
+
+namespace {
+
+/// Nodes a, b and c of two ranks; the job goes on with two nodes or with one.
+struct Shrinking {
+  explicit Shrinking(RestartBudgets restarts = {}) {
+    settings.restarts = restarts;
+    settings.refit = [this](const std::vector<int>& left) {
+      asked.push_back(left);
+      MonitorRefit refit{{}, refuses.empty() ? "what is left" : refuses};
+      if (refuses.empty())
+        for (int node : left) refit.ranks.insert(refit.ranks.end(), 2, MonitorRank{node});
+      return refit;
+    };
+    monitor = std::make_unique<JobMonitor>(settings, std::vector<std::string>{"a", "b", "c"},
+                                           std::vector<MonitorRank>{{0}, {0}, {1}, {1}, {2}, {2}});
+    Take(monitor->Begin(now));
+  }
+  void Take(JobMonitor::Actions more) { actions.insert(actions.end(), more.begin(), more.end()); }
+  void Step(int64_t step, int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) Take(monitor->WorkerHeard({rank, step, "training"}, now));
+  }
+  void Victims(std::vector<int> ranks) {
+    for (int rank : ranks) {
+      WorkerEnd end;
+      end.rank = rank;
+      end.code = kVictimExitCode;
+      end.victim = true;
+      Take(monitor->WorkerEnded(end, now));
+    }
+  }
+  int Count(Kind kind) const {
+    return static_cast<int>(std::count_if(actions.begin(), actions.end(), [&](auto& a) { return a.kind == kind; }));
+  }
+  MonitorSettings settings;
+  std::vector<std::vector<int>> asked;
+  std::string refuses;
+  std::unique_ptr<JobMonitor> monitor;
+  JobMonitor::Actions actions;
+  MonitorTime now = MonitorTime() + std::chrono::seconds(1000);
+};
+
+}  // namespace
+
+TEST_CASE("After a lost node the job goes on with those left, as often as there are nodes") {
+  Shrinking job;
+  job.Step(5, 6);
+  job.Take(job.monitor->LinkSeen(1, 3.2, job.now));
+  job.Victims({0, 1, 4, 5});
+  CHECK(job.asked == std::vector<std::vector<int>>{{0, 2}});
+  CHECK(job.Count(Kind::start_workers) == 2);
+  CHECK(job.Count(Kind::drop_agent) == 1);
+  const auto told = std::find_if(job.actions.begin(), job.actions.end(), [](auto& a) { return a.event == "restart"; });
+  CHECK(told->text.find("acknowledged nothing") != std::string::npos);
+  CHECK(told->text.find(" on what is left") != std::string::npos);
+  SECTION("and completes") {
+    for (int rank = 0; rank < 4; ++rank) {
+      WorkerEnd end;
+      end.rank = rank;
+      end.completed = true;
+      job.Take(job.monitor->WorkerEnded(end, job.now));
+    }
+    REQUIRE(job.Count(Kind::finish) == 1);
+    CHECK(job.monitor->outcome().status == "completed");
+  }
+  SECTION("another is lost before a step was done") {
+    job.Take(job.monitor->AgentEnded(0, 0, SIGKILL, job.now));
+    job.Victims({2, 3});
+    CHECK(job.asked.back() == std::vector<int>{2});
+    CHECK(job.Count(Kind::start_workers) == 3);
+    job.refuses = "none left";
+    job.Take(job.monitor->AgentEnded(2, 0, SIGKILL, job.now));
+    REQUIRE(job.Count(Kind::finish) == 1);
+    CHECK(job.monitor->outcome().exit_code == 4);
+    CHECK(job.monitor->outcome().cause->host == "c");
+  }
+  SECTION("the healed one has no say") {
+    job.Take(job.monitor->AgentHeard(1, job.now));
+    job.Take(job.monitor->AgentClosed(1, job.now));
+    job.Take(job.monitor->AgentEnded(1, 1, 0, job.now));
+    CHECK(!job.monitor->stopping());
+  }
+}
+
+TEST_CASE("A lost node ends the job where it cannot go on, or its budget is used up") {
+  SECTION("refused, with the reason") {
+    Shrinking job;
+    job.refuses = "no width divides";
+    job.Take(job.monitor->AgentEnded(1, 0, SIGKILL, job.now));
+    job.Victims({0, 1, 4, 5});
+    REQUIRE(job.Count(Kind::finish) == 1);
+    CHECK(job.monitor->outcome().exit_code == 4);
+    CHECK(std::any_of(job.actions.begin(), job.actions.end(), [](auto& a) {
+      return a.event == "restart_refused" && a.text.find("no width divides") != std::string::npos;
+    }));
+  }
+  SECTION("budget of nodes") {
+    Shrinking job({true, 0, 0, 0, 1});
+    job.Step(1, 6);
+    job.Take(job.monitor->AgentEnded(1, 0, SIGKILL, job.now));
+    job.Victims({0, 1, 4, 5});
+    CHECK(job.monitor->attempt() == 2);
+    job.Step(2, 4);
+    job.Take(job.monitor->AgentEnded(2, 0, SIGKILL, job.now));
+    job.Victims({0, 1});
+    REQUIRE(job.Count(Kind::finish) == 1);
+    CHECK(job.monitor->outcome().exit_code == 4);
+  }
+  SECTION("the user's signal comes first") {
+    Shrinking job;
+    job.Take(job.monitor->Signalled(SIGTERM, job.now));
+    job.Take(job.monitor->AgentEnded(1, 0, SIGKILL, job.now));
+    job.Victims({0, 1, 4, 5});
+    REQUIRE(job.Count(Kind::finish) == 1);
+    CHECK(job.asked.empty());
+  }
+}
+
+TEST_CASE("A spare that is lost ends nothing, and is not asked later") {
+  MonitorSettings settings;
+  std::vector<std::vector<int>> asked;
+  settings.refit = [&](const std::vector<int>& left) {
+    asked.push_back(left);
+    return MonitorRefit{{{left[0]}}, "one"};
+  };
+  JobMonitor monitor(settings, {"a", "b", "c"}, {{0}, {1}});
+  const MonitorTime now = MonitorTime() + std::chrono::seconds(1000);
+  monitor.Begin(now);
+  JobMonitor::Actions actions = monitor.AgentClosed(2, now);
+  CHECK(std::any_of(actions.begin(), actions.end(), [](auto& a) { return a.event == "node_lost"; }));
+  CHECK(!monitor.stopping());
+  monitor.AgentEnded(0, 0, SIGKILL, now);
+  WorkerEnd victim;
+  victim.rank = 1;
+  victim.code = kVictimExitCode;
+  victim.victim = true;
+  monitor.WorkerEnded(victim, now);
+  CHECK(asked == std::vector<std::vector<int>>{{1}});
+  CHECK(monitor.attempt() == 2);
 }
 
 }  // namespace ds

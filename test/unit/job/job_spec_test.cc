@@ -141,6 +141,10 @@ TEST_CASE("errors name place, key, value, reason and remedy") {
       {"parallel: {partition: uniform}", "job.yaml:5:23: parallel.partition: uniform: ", "this version"},
       {"launch: {bootstrap: k8s}", "job.yaml:5:21: launch.bootstrap: k8s: ", "write one of auto"},
       {"launch: {min_nodes: 0}", "job.yaml:5:21: launch.min_nodes: 0: ", "too small"},
+      {"launch: {restarts: {workers: 2}}", "job.yaml:5:30: launch.restarts: 2: ", "worker, node or no_progress"},
+      {"launch: {restarts: [2]}", "job.yaml:5:20: launch.restarts: a list: ", "{worker: N, node: N, no_progress: N}"},
+      {"launch: {restarts: {node: -1}}", "job.yaml:5:27: launch.restarts: -1: ", "0 or more"},
+      {"launch: {restarts: {node: 1}}", "job.yaml:5:20: launch.restarts: a map: ", "launch.min_nodes"},
       {"launch: {env: [A]}", "job.yaml:5:15: launch.env: a list: ", "NAME: VALUE"},
       {"launch: {env: {A: [1]}}", "job.yaml:5:19: launch.env: a list: ", "a text"},
       {"launch: {env: {'A=B': 1}}", "job.yaml:5:23: launch.env: 1: ", "has '='"},
@@ -315,6 +319,8 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
       "launch: {restarts: 2, min_nodes: 3, env: {A: \"x\\ny\", B.c: '5', '_d': ''}, grace_seconds: 0.5, "
       "progress_seconds: 0, contain: namespace, skip_checks: [shm, clock]}\n"
       "checkpoint: {every: -1, keep: 5, on_signal: false}\n",
+      "launch: {min_nodes: 1, restarts: {worker: 2, node: 1}}\n",
+      "launch: {restarts: {no_progress: 3, _why: hangs}}\n",
   };
   const char* const modes[] = {"none", "activation", "attention", "full"};
   int mode = 0;
