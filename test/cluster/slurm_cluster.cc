@@ -73,19 +73,21 @@ SlurmCluster::SlurmCluster() {
                                     "SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n"
                                     "SwitchType=switch/none\nMpiDefault=none\nReturnToService=2\nKillWait=5\n"
                                     "SlurmdParameters=config_overrides\n"
-                                 << "NodeName=n1 NodeHostname=" << host << " NodeAddr=127.0.0.1 CPUs=4 Port=" << FreeTcpPort()
+                                 << "NodeName=n1 NodeHostname=" << host
+                                 << " NodeAddr=127.0.0.1 CPUs=4 Port=" << FreeTcpPort()
                                  << "\nNodeName=n2 NodeHostname=" << host
                                  << " NodeAddr=127.0.0.1 CPUs=4 Port=" << FreeTcpPort()
                                  << "\nPartitionName=test Nodes=n1,n2 Default=YES State=UP\n";
-  REQUIRE(RunProgram({"munged", "--force", "--key-file=" + folder + "/munge.key", "--socket=" + folder + "/munge/socket",
-                      "--pid-file=" + folder + "/munged.pid", "--log-file=" + folder + "/munged.log",
-                      "--seed-file=" + folder + "/munge.seed"},
+  REQUIRE(RunProgram({"munged", "--force", "--key-file=" + folder + "/munge.key",
+                      "--socket=" + folder + "/munge/socket", "--pid-file=" + folder + "/munged.pid",
+                      "--log-file=" + folder + "/munged.log", "--seed-file=" + folder + "/munge.seed"},
                      configuration(), 20) == 0);
   REQUIRE(RunProgram({"slurmctld", "-f", configuration()}, configuration(), 20) == 0);
   for (const char* node : {"n1", "n2"})
     REQUIRE(RunProgram({"slurmd", "-f", configuration(), "-N", node}, configuration(), 20) == 0);
   REQUIRE(Eventually(40, [&] {
-    return RunProgram({"sh", "-c", "test $(sinfo -h -N -t idle -o %N | sort -u | wc -l) = 2"}, configuration(), 10) == 0;
+    return RunProgram({"sh", "-c", "test $(sinfo -h -N -t idle -o %N | sort -u | wc -l) = 2"}, configuration(), 10) ==
+           0;
   }));
 }
 

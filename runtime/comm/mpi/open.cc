@@ -1,5 +1,7 @@
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "runtime/base/error.h"
 #include "runtime/base/process.h"
 #include "runtime/comm/mpi/library.h"
@@ -7,6 +9,8 @@
 namespace ds {
 
 std::unique_ptr<MpiLibrary> OpenMpi() {
+  // Open MPI's TCP ends this process when a peer's connection breaks: not before others have told which, and why.
+  ::setenv("OMPI_MCA_opal_abort_delay", "2", /*overwrite=*/0);
   const std::string file = ExecutableFolder() + "/libds_mpi.so";
   // Global: what MPI loads by itself looks for MPI's own symbols.
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);

@@ -27,8 +27,8 @@ int LostRank(const std::string& reason) {
 }  // namespace
 
 Peers::Peers(int rank, std::vector<std::string> hosts, const std::string& interface_address, Store& store,
-             std::chrono::milliseconds timeout)
-    : hosts_(std::move(hosts)) {
+             std::chrono::milliseconds timeout, std::function<void()> on_failure)
+    : hosts_(std::move(hosts)), on_failure_(std::move(on_failure)) {
   if (hosts_.size() < 2) return;
   group_ = std::make_unique<GlooGroup>("job", rank, static_cast<int>(hosts_.size()), GlooDevice(interface_address),
                                        store, "job/", timeout,
@@ -58,9 +58,12 @@ void Peers::Failed(const std::string& reason) {
   } else {
     cause.rank = -1;
   }
-  std::lock_guard lock(mutex_);
-  if (!cause_) cause_ = cause;
-  changed_.notify_all();
+  {
+    std::lock_guard lock(mutex_);
+    if (!cause_) cause_ = cause;
+    changed_.notify_all();
+  }
+  on_failure_();
 }
 
 void Peers::Tell(const Cause& cause) {

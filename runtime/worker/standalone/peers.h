@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,9 +20,9 @@ class GlooGroup;
 
 class Peers {
  public:
-  /// Collective. `hosts`: by rank.
+  /// Collective. `hosts`: by rank. `on_failure` is told when Await has an answer, on a thread that must go on at once.
   Peers(int rank, std::vector<std::string> hosts, const std::string& interface_address, Store& store,
-        std::chrono::milliseconds timeout);
+        std::chrono::milliseconds timeout, std::function<void()> on_failure);
   ~Peers();
 
   /// This rank failed by itself: the others learn of it, unless one of them failed first.
@@ -36,6 +37,7 @@ class Peers {
   void Failed(const std::string& reason);
 
   const std::vector<std::string> hosts_;
+  const std::function<void()> on_failure_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Cause> cause_;

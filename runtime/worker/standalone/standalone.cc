@@ -37,8 +37,12 @@ constexpr auto kSummaryWritten = milliseconds(3000);
 /// A signal that comes again so soon is the same one on another way (srun and scancel, mpirun and its daemon).
 constexpr auto kSameSignal = milliseconds(1000);
 constexpr auto kConnect = milliseconds(60'000);
+/// After a failure: by then the training thread has noticed, unless it is stuck.
+constexpr auto kTrainingNotices = milliseconds(100);
 
 std::atomic<bool> stop_requested{false};
+std::atomic<bool> job_done{false};  ///< all its steps, on every rank
+std::atomic<bool> job_ends{false};  ///< a thread ends it, and the process, because of a failure
 std::atomic<int> stop_signal{0};
 std::atomic<int64_t> stop_at_ms{0}, grace_ms{30'000};
 
@@ -94,7 +98,8 @@ class Run {
     if (directory) Announce();
     Cause cause;
     try {
-      peers_ = std::make_unique<Peers>(place_.rank, Hosts(), assignment.interface_address, Rendezvous(), kConnect);
+      peers_ = std::make_unique<Peers>(place_.rank, Hosts(), assignment.interface_address, Rendezvous(), kConnect,
+                                       [this] { EndSoon(); });
       if (world_) {
         assignment.communicators = [this](milliseconds timeout) {
           return MpiFactory({place_.rank, place_.size, meeting_->assignment.interface_address, timeout}, *world_,
@@ -185,15 +190,35 @@ class Run {
       outcome.exit_code = 128 + signal;
       outcome.cause = Cause{"signal", "", -1, signal, 0, "ds-worker received " + SignalName(signal)};
     }
+    job_done = true;
     if (place_.rank == 0) Conclude(outcome);
-    peers_->Gather(0);  // the summary is written: no rank that ends before makes mpirun end the others
+    try {
+      peers_->Gather(0);  // the summary is written: no rank that ends before makes mpirun end the others
+    } catch (const CommunicatorAborted& error) {
+      LogWarning(error.what());  // the job is done; a rank that was killed now waits for nobody
+      ::_exit(outcome.exit_code);
+    }
     peers_.reset();
     CloseBoard();
     if (world_) world_->Finalize();
     return outcome.exit_code;
   }
 
-  [[noreturn]] int Failed(Cause own, bool victim) {
+  /// MPI may hold the training thread in a call, and then end the process: the failure is told by another.
+  void EndSoon() {
+    std::thread([this] {
+      std::this_thread::sleep_for(kTrainingNotices);
+      if (!job_done && !job_ends.exchange(true))
+        Conclude(OwnCause(kVictimExitCode, "", "a peer failed while MPI waited for it"), true);
+    }).detach();
+  }
+
+  [[noreturn]] int Failed(const Cause& own, bool victim) {
+    while (job_ends.exchange(true)) ::pause();  // another thread ends the process
+    Conclude(own, victim);
+  }
+
+  [[noreturn]] void Conclude(const Cause& own, bool victim) {
     if (!victim && peers_) peers_->Tell(own);
     std::optional<Cause> first = peers_ ? peers_->Await(victim ? kCulpritSpeaks : milliseconds(0)) : std::nullopt;
     const Cause cause = first.value_or(own);
@@ -212,8 +237,8 @@ class Run {
       const int64_t until = NowMs() + kSummaryWritten.count();
       while (!fs::exists(summary) && NowMs() < until) std::this_thread::sleep_for(milliseconds(10));
     }
-    CloseBoard();
-    // Without MPI_Finalize, which would wait for ranks that are gone.
+    if (!world_ || cause.kind != "worker_lost") CloseBoard();
+    // A lost rank: another thread may hold MPI. And without MPI_Finalize, which would wait for ranks that are gone.
     std::fflush(stdout);
     ::_exit(cause.code);
   }
@@ -224,7 +249,8 @@ class Run {
     const RunFacts facts{spec_, place_.size, meeting_->parent};
     const std::string summary = reporter_->record().Summary(facts, outcome, 1);
     if (meeting_->directory) {
-      reporter_->TakeEvents();
+      // Where a rank was lost, another thread may hold MPI, which brings the events, and never let go.
+      if (!outcome.cause || outcome.cause->kind != "worker_lost") reporter_->TakeEvents();
       meeting_->directory->Event(UnixNanoseconds(), "", -1, 1, "end",
                                  outcome.status + (outcome.cause ? ": " + outcome.cause->message : ""));
     }
