@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "runtime/base/process.h"
 #include "runtime/base/socket.h"
@@ -128,7 +129,11 @@ Sshd::Sshd(SshdSetting setting) {
 }
 
 Sshd::~Sshd() {
-  ::kill(-pid_, SIGKILL);  // its group: sessions have their own, and end with their clients
+  // Sessions have groups of their own; those whose clients are cut off would wait for them for hours.
+  std::istringstream sessions(
+      ReadText("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) + "/children"));
+  for (pid_t session; sessions >> session;) ::kill(session, SIGKILL);
+  ::kill(-pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
 }
 
