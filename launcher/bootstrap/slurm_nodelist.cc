@@ -10,6 +10,7 @@ namespace ds {
 namespace {
 
 constexpr size_t kMaxNodes = 65536;
+constexpr size_t kMaxName = 255;
 constexpr size_t kMaxDigits = 18;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -37,8 +38,11 @@ class Reader {
   }
 
   [[noreturn]] void Fail(const std::string& reason) const {
-    throw UsageError(name_ + ":" + std::to_string(at_ + 1) + ": " + reason + " in `" +
-                     std::string(text_.substr(0, 200)) + (text_.size() > 200 ? "...`" : "`"));
+    std::string shown(text_.substr(0, 200));
+    std::replace_if(
+        shown.begin(), shown.end(), [](unsigned char c) { return c < ' ' || c >= 0x7f; }, '?');
+    throw UsageError(name_ + ":" + std::to_string(at_ + 1) + ": " + reason + " in `" + shown +
+                     (text_.size() > 200 ? "...`" : "`"));
   }
 
  private:
@@ -78,6 +82,7 @@ std::vector<std::string> ReadEntry(Reader& reader) {
   std::vector<std::string> names{""};
   if (reader.peek() == '-') reader.Fail("a node's name begins with `-`");
   while (!reader.end() && reader.peek() != ',') {
+    if (names.back().size() >= kMaxName) reader.Fail("a node's name of more than 255 bytes");
     const char c = reader.peek();
     if (c == '[') {
       reader.Take();
@@ -107,7 +112,6 @@ std::vector<std::string> ExpandNodeList(std::string_view text, const std::string
   std::set<std::string> seen;
   do {
     for (std::string& node : ReadEntry(reader)) {
-      if (node.size() > 255) reader.Fail("a node's name of more than 255 bytes");
       if (nodes.size() == kMaxNodes) reader.Fail("more than 65536 nodes");
       if (!seen.insert(node).second) reader.Fail("node " + node + " twice");
       nodes.push_back(std::move(node));

@@ -91,6 +91,7 @@ TEST_CASE("SLURM's lists of nodes: what is wrong is told with its place") {
   CHECK_THAT(NodesError("n 1"), Catch::Matchers::Contains("unexpected character"));
   CHECK_THAT(NodesError("n[1-65537]"), Catch::Matchers::Contains("more than 65536 nodes"));
   CHECK_THAT(NodesError("r[1-1000]n[1-1000]"), Catch::Matchers::Contains("more than 65536 nodes"));
+  CHECK_THAT(NodesError("n[1-60000]" + std::string(100000, 'x')), Catch::Matchers::Contains("more than 255 bytes"));
   CHECK_THAT(NodesError("n[0-99999999999999999999]"), Catch::Matchers::Contains("more than 18 digits"));
 }
 
