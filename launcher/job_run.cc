@@ -549,7 +549,8 @@ class Run {
       AddVariable(start, "CROSS_RANK", std::to_string(group));  // DeepSpeed's name for it
     }
     const LaunchOptions& options = job_.options;
-    start.set_master_address(options.master_address.empty() ? data_network_.nodes[first].address : options.master_address);
+    start.set_master_address(options.master_address.empty() ? data_network_.nodes[first].address
+                                                            : options.master_address);
     start.set_master_port(options.master_port != 0 ? static_cast<uint32_t>(options.master_port)
                                                    : agents_.facts()[first].free_port());
   }

@@ -20,10 +20,11 @@ Job JobOn(const std::vector<int>& slots, const std::string& batch) {
     world += slots[i];
   }
   job.ranks = MapRanks(job.hosts);
-  job.spec = ParseJobSpec("job: {name: fit}\nmodel: {preset: gpt2-tiny}\ndata: {train: /x.txt}\ntraining: {steps: 5}\n"
-                          "deepspeed: {" +
-                              batch + ", optimizer: {type: AdamW}}\n",
-                          "job.yaml", "/", {}, world);
+  job.spec = ParseJobSpec(
+      "job: {name: fit}\nmodel: {preset: gpt2-tiny}\ndata: {train: /x.txt}\ntraining: {steps: 5}\n"
+      "deepspeed: {" +
+          batch + ", optimizer: {type: AdamW}}\n",
+      "job.yaml", "/", {}, world);
   return job;
 }
 
@@ -59,8 +60,8 @@ TEST_CASE("The most nodes that divide the batch; the others are spares; ranks ar
 
 TEST_CASE("No going on below min_nodes, nor where no width divides") {
   const Job job = JobOn({2, 2, 2, 2}, "train_batch_size: 16, train_micro_batch_size_per_gpu: 2");
-  CHECK_THROWS_WITH(FitToNodes(job, {0, 1, 2}, 3), Contains("no data-parallel width on 3 to 3 nodes divides") &&
-                                                       Contains("train_batch_size 16"));
+  CHECK_THROWS_WITH(FitToNodes(job, {0, 1, 2}, 3),
+                    Contains("no data-parallel width on 3 to 3 nodes divides") && Contains("train_batch_size 16"));
   CHECK_THROWS_WITH(FitToNodes(job, {0}, 2), Contains("1 node left, and launch.min_nodes is 2"));
   CHECK_THROWS_WITH(FitToNodes(job, {}, 1), Contains("0 nodes left"));
 }
