@@ -275,7 +275,7 @@ Manifest ParseManifest(const std::string& text, const std::string& name) {
   uint64_t computed = Checksum(std::string_view(text).substr(0, text.size() - kTailSize));
   if (!stated || *stated != computed)
     throw fail("the manifest is damaged: its checksum is " + ChecksumText(computed) + ", it states " +
-               std::string(tail.substr(kTailBegin.size(), 16)));
+               (stated ? ChecksumText(*stated) : "none"));
   try {
     Manifest manifest = ReadFields(ParseJson(text, name));
     CheckCoverage(manifest);
