@@ -16,7 +16,24 @@ struct Device {
   std::vector<Device> instances;
 };
 
-std::vector<Device> devices;
+/// Of DS_FAKE_GPUS. Made once: as NVIDIA's library does, this one serves several threads, each with its own nvmlInit.
+std::vector<Device> DevicesOfEnvironment() {
+  std::vector<Device> devices;
+  const char* list = std::getenv("DS_FAKE_GPUS");
+  std::istringstream words(list ? list : "");
+  for (std::string word; words >> word;) {
+    Device device{"GPU-fake-" + std::to_string(devices.size()), 0, 0, {}};
+    std::sscanf(word.c_str(), "%x:%x", &device.domain, &device.bus);
+    for (size_t at = word.find('/'); at != std::string::npos;) {
+      const size_t end = word.find('/', at + 1);
+      device.instances.push_back({word.substr(at + 1, end == std::string::npos ? end : end - at - 1), 0, 0, {}});
+      at = end;
+    }
+    devices.push_back(device);
+  }
+  return devices;
+}
+std::vector<Device> devices = DevicesOfEnvironment();
 
 struct Memory {
   unsigned version;
@@ -37,22 +54,7 @@ int Copy(const std::string& text, char* out, unsigned size) {
 
 extern "C" {
 
-int nvmlInit_v2() {
-  devices.clear();
-  const char* list = std::getenv("DS_FAKE_GPUS");
-  std::istringstream words(list ? list : "");
-  for (std::string word; words >> word;) {
-    Device device{"GPU-fake-" + std::to_string(devices.size()), 0, 0, {}};
-    std::sscanf(word.c_str(), "%x:%x", &device.domain, &device.bus);
-    for (size_t at = word.find('/'); at != std::string::npos;) {
-      const size_t end = word.find('/', at + 1);
-      device.instances.push_back({word.substr(at + 1, end == std::string::npos ? end : end - at - 1), 0, 0, {}});
-      at = end;
-    }
-    devices.push_back(device);
-  }
-  return 0;
-}
+int nvmlInit_v2() { return 0; }
 int nvmlShutdown() { return 0; }
 int nvmlSystemGetDriverVersion(char* out, unsigned size) { return Copy("999.1", out, size); }
 int nvmlDeviceGetCount_v2(unsigned* count) {
