@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json.h"
 #include "runtime/base/number.h"
+#include "runtime/base/text.h"
 #include "runtime/plan/manifest.h"
 
 namespace ds {
@@ -16,6 +17,7 @@ namespace {
 
 constexpr const char* kFormat = "deepshard-checkpoint";
 constexpr std::string_view kTailBegin = ",\"xxh64\":\"", kTailEnd = "\"}\n";
+constexpr size_t kLongestReason = 1000;  // of an error, in bytes
 constexpr size_t kTailSize = kTailBegin.size() + 16 + kTailEnd.size();
 
 /// JSON has no infinities and no NaN; a diverged run's checkpoint must still say what its loss was.
@@ -266,7 +268,8 @@ std::string ToJson(const Manifest& manifest) {
 }
 
 Manifest ParseManifest(const std::string& text, const std::string& name) {
-  auto fail = [&](const std::string& reason) { return RuntimeError(name + ": " + reason); };
+  // Reasons quote what the file says, which may be anything: one line of a bounded length tells it.
+  auto fail = [&](const std::string& reason) { return RuntimeError(name + ": " + Shown(reason, kLongestReason)); };
   std::string_view tail =
       text.size() < kTailSize ? std::string_view() : std::string_view(text).substr(text.size() - kTailSize);
   if (!tail.starts_with(kTailBegin) || !tail.ends_with(kTailEnd))
