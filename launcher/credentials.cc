@@ -13,21 +13,15 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/site/openssl_pointer.h"
 
 namespace ds {
 namespace {
 
-template <auto Free>
-struct Freer {
-  template <class T>
-  void operator()(T* p) const {
-    Free(p);
-  }
-};
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION_free>>;
-using Memory = std::unique_ptr<BIO, Freer<BIO_free_all>>;
+using Key = OpensslPointer<EVP_PKEY, EVP_PKEY_free>;
+using Certificate = OpensslPointer<X509, X509_free>;
+using Extension = OpensslPointer<X509_EXTENSION, X509_EXTENSION_free>;
+using Memory = OpensslPointer<BIO, BIO_free_all>;
 
 void Check(bool ok, const char* what) {
   if (ok) return;

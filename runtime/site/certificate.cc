@@ -12,21 +12,15 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/site/openssl_pointer.h"
 
 namespace ds {
 namespace {
 
-template <auto Free>
-struct Freer {
-  template <class T>
-  void operator()(T* p) const {
-    Free(p);
-  }
-};
-using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using Memory = std::unique_ptr<BIO, Freer<BIO_free_all>>;
-using GeneralNames = std::unique_ptr<GENERAL_NAMES, Freer<GENERAL_NAMES_free>>;
+using Certificate = OpensslPointer<X509, X509_free>;
+using Key = OpensslPointer<EVP_PKEY, EVP_PKEY_free>;
+using Memory = OpensslPointer<BIO, BIO_free_all>;
+using GeneralNames = OpensslPointer<GENERAL_NAMES, GENERAL_NAMES_free>;
 
 Memory Wrap(const std::string& text) { return Memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 

@@ -1,5 +1,4 @@
-// Communicators among processes over MPI. As over Gloo, all collectives are direct exchanges between every two ranks,
-// and reductions see all contributions at once, in rank order: the bits are the same.
+// Communicators among processes over MPI.
 //
 // Each call sends its description to the peers that it concerns, then its bytes; both arrive in order, since one pair
 // of ranks uses one tag of one MPI communicator in a group. Where descriptions differ the group fails, and both are
@@ -12,12 +11,9 @@
 #include <cstring>
 #include <thread>
 
-#include "kernels/reduce.h"
 #include "runtime/base/error.h"
-#include "runtime/comm/communicator.h"
-#include "runtime/comm/gloo_group.h"
+#include "runtime/comm/exchange_communicator.h"
 #include "runtime/comm/mpi/mpi_world.h"
-#include "runtime/comm/operation.h"
 
 namespace ds {
 namespace {
@@ -58,7 +54,7 @@ struct Shared {
   std::map<std::string, int> made;
 };
 
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator final : public ExchangeCommunicator {
  public:
   /// `members`: MPI's rank of each rank of the group.
   MpiCommunicator(std::shared_ptr<Shared> shared, const std::string& stream, int rank, std::vector<int> members)
@@ -75,83 +71,9 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
 
-  void AllGather(Tensor shard, Tensor whole) override {
-    const Operation operation = CheckAllGather(shard, whole, size());
-    const int64_t n = operation.count;
-    const Tensor own = whole.Flat(rank() * n, n);
-    if (own.data != shard.data && own.bytes() > 0) std::memcpy(own.data, shard.data, own.bytes());
-    ExchangeWithAll(operation, [&](int peer) { return Route{peer, shard.Flat(), whole.Flat(peer * n, n)}; });
-  }
-
-  void ReduceScatter(Tensor whole, Tensor shard, Tensor workspace) override {
-    const Operation operation = CheckReduceScatter(whole, shard, workspace, size());
-    const int64_t n = operation.count;
-    const Tensor pieces(workspace.data, shard.dtype, Shape{size() * n});
-    ExchangeWithAll(operation, [&](int peer) {
-      return Route{peer, whole.Flat(peer * n, n), pieces.Flat(peer * n, n)};
-    });
-    std::vector<Tensor> parts;
-    for (int r = 0; r < size(); ++r) parts.push_back((r == rank() ? whole : pieces).Flat(r * n, n));
-    SumInOrder(KernelContext{}, parts, shard.Flat());
-  }
-
-  void AllToAll(Tensor send, Tensor receive) override {
-    const Operation operation = CheckAllToAll(send, receive, size());
-    const int64_t n = operation.count;
-    const Tensor from = send.Flat(rank() * n, n), to = receive.Flat(rank() * n, n);
-    if (to.bytes() > 0) std::memcpy(to.data, from.data, to.bytes());
-    ExchangeWithAll(operation, [&](int peer) {
-      return Route{peer, send.Flat(peer * n, n), receive.Flat(peer * n, n)};
-    });
-  }
-
-  void Broadcast(Tensor tensor, int root) override {
-    const Operation operation = CheckBroadcast(tensor, root, size());
-    ExchangeWithAll(operation, [&](int peer) {
-      return Route{peer, rank() == root ? tensor.Flat() : kNothing, peer == root ? tensor.Flat() : kNothing};
-    });
-  }
-
-  void Send(Tensor tensor, int peer) override {
-    const Route route{peer, tensor.Flat(), kNothing};
-    Exchange(CheckPointToPoint(Collective::send, tensor, peer, rank(), size()), {&route, 1});
-  }
-
-  void Receive(Tensor tensor, int peer) override {
-    const Route route{peer, kNothing, tensor.Flat()};
-    Exchange(CheckPointToPoint(Collective::receive, tensor, peer, rank(), size()), {&route, 1});
-  }
-
-  void Barrier() override {
-    ExchangeWithAll({Collective::barrier}, [](int peer) { return Route{peer, kNothing, kNothing}; });
-  }
-
-  std::unique_ptr<Communicator> Split(int color, int key) override {
-    const int64_t mine[] = {color, key};
-    std::vector<int64_t> all(2 * size());
-    const Tensor from = Tensor::Of(mine, Shape{2}), to = Tensor::Of(all.data(), Shape{2 * size()});
-    std::copy(mine, mine + 2, all.begin() + 2 * rank());
-    ExchangeWithAll({Collective::split}, [&](int peer) { return Route{peer, from, to.Flat(2 * peer, 2)}; });
-
-    std::vector<int> order;  // by (key, rank)
-    for (int r = 0; r < size(); ++r) {
-      if (all[2 * r] == color) order.push_back(r);
-    }
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return all[2 * a + 1] < all[2 * b + 1]; });
-    const int place = static_cast<int>(std::find(order.begin(), order.end(), rank()) - order.begin());
-    const std::string stream = control_.stream() + "/" + std::to_string(color);
-    if (order.size() == 1) return SingleRankFactory()(stream);
-    std::vector<int> members;
-    for (int r : order) members.push_back(members_[r]);
-    return std::make_unique<MpiCommunicator>(shared_, stream, place, std::move(members));
-  }
-
   void Abort(const std::string& reason) noexcept override { control_.Fail(Rank(rank()) + " aborted: " + reason); }
 
  private:
-  using Route = GlooGroup::Route;
-  static inline const Tensor kNothing{nullptr, DType::u8, Shape{0}};
-
   /// A message, or what is left of one in several parts.
   struct Transfer {
     int peer;
@@ -164,22 +86,23 @@ class MpiCommunicator final : public Communicator {
     int64_t tag = rank() == 0 ? shared_->world.NewTag() : 0;
     const Tensor value = Tensor::Of(&tag, Shape{1});
     const Operation operation{Collective::broadcast, value.dtype, 1, 0};
+    const Tensor nothing{nullptr, DType::u8, Shape{0}};
     std::vector<Route> routes;
-    for (int peer = 1; rank() == 0 && peer < size(); ++peer) routes.push_back({peer, value, kNothing});
-    if (rank() != 0) routes.push_back({0, kNothing, value});
+    for (int peer = 1; rank() == 0 && peer < size(); ++peer) routes.push_back({peer, value, nothing});
+    if (rank() != 0) routes.push_back({0, nothing, value});
     control_.Exchange(operation, routes);
     tag_ = static_cast<int>(tag);
   }
 
-  template <class RouteTo>
-  void ExchangeWithAll(const Operation& operation, RouteTo route_to) {
-    std::vector<Route> routes;
-    // Each rank begins with the peer after itself, so that not all send to rank 0 at first.
-    for (int step = 1; step < size(); ++step) routes.push_back(route_to((rank() + step) % size()));
-    Exchange(operation, routes);
+  const std::string& name() const override { return control_.stream(); }
+
+  std::unique_ptr<Communicator> Subgroup(const std::string& name, int place, const std::vector<int>& members) override {
+    std::vector<int> of_mpi;
+    for (int r : members) of_mpi.push_back(members_[r]);
+    return std::make_unique<MpiCommunicator>(shared_, name, place, std::move(of_mpi));
   }
 
-  void Exchange(const Operation& operation, std::span<const Route> routes) {
+  void Exchange(const Operation& operation, std::span<const Route> routes) override {
     const auto deadline = steady_clock::now() + shared_->options.timeout;
     if (failed_) ThrowFailed(operation);
     Operation mine = operation;
