@@ -11,6 +11,7 @@
 #include "launcher/foreign_flags.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/job/preflight_names.h"
 #include "runtime/run/prepare.h"
 
@@ -125,6 +126,12 @@ void CheckTogether(const LaunchOptions& options) {
     throw UsageError("--resume " + options.resume + ": a program's checkpoints are its own; pass it its own option");
   }
   CheckProgramOptions(options);
+  const std::string& address = options.master_address;
+  if (!std::all_of(address.begin(), address.end(), [](char c) { return c > ' ' && c < '\x7f'; })) {
+    throw UsageError("--master-addr " + Shown(address) +
+                     ": a name or an address is wanted, of printable ASCII without blanks");
+  }
+  if (address.starts_with('-')) throw UsageError("--master-addr " + address + ": it begins with `-`");
   if (options.output.empty()) throw UsageError("--output: expected a folder, got nothing");
   if (options.resume.empty()) throw UsageError("--resume: expected auto, never or a path, got nothing");
 }

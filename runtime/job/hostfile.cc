@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <numeric>
 
@@ -189,6 +190,11 @@ std::vector<HostSlots> ParseHostfile(const std::string& text, const std::string&
 
 std::vector<HostSlots> LoadHostfile(const std::string& path) {
   std::string text;
+  std::error_code ignored;  // ReadFile tells it
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_character_file(status) || std::filesystem::is_block_file(status)) {
+    throw UsageError("hostfile: " + path + " is a device; give --hostfile a file, or a pipe");  // it may never end
+  }
   try {
     text = ReadFile(path);
   } catch (const Error& error) {

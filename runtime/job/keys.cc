@@ -502,19 +502,19 @@ std::vector<Key> OtherKeys() {
       RestartsKey(),
       MinNodesKey(),
       EnvKey(),
-      Number("launch.grace_seconds", "number above 0", DS_FIELD(launch.grace_seconds), ReadPositive, nullptr,
+      Number("launch.grace_seconds", "number above 0", DS_FIELD(launch.grace_seconds), ReadWait, nullptr,
              "time to end in after a signal, before SIGKILL (after a failure our own workers get 5 s)"),
-      Number("launch.lease_seconds", "number above 0", DS_FIELD(launch.lease_seconds), ReadPositive, nullptr,
+      Number("launch.lease_seconds", "number above 0", DS_FIELD(launch.lease_seconds), ReadWait, nullptr,
              "a node that is silent for so long is lost, and so is a launcher to its agents"),
       Number(
-          "launch.suspect_seconds", "number above 0", DS_FIELD(launch.suspect_seconds), ReadPositive, nullptr,
+          "launch.suspect_seconds", "number above 0", DS_FIELD(launch.suspect_seconds), ReadWait, nullptr,
           "an agent that is silent though its machine answers is suspected after 3 s, and lost so much later; at most "
           "lease_seconds"),
       Number(
           "launch.progress_seconds", "number, 0 or more", DS_FIELD(launch.progress_seconds),
           [](const Value& value) { return ReadNumber(value, 0, 1e9); }, nullptr,
           "no step for so long ends the job; 0: never"),
-      Number("launch.join_seconds", "number above 0", DS_FIELD(launch.join_seconds), ReadPositive, nullptr,
+      Number("launch.join_seconds", "number above 0", DS_FIELD(launch.join_seconds), ReadWait, nullptr,
              "time for all agents to be brought up and to join; more for many hosts or slow logins"),
       Choice(
           "launch.bind", DS_FIELD(launch.bind), kBindNames, nullptr,

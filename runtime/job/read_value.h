@@ -36,6 +36,13 @@ inline double ReadPositive(const Value& value) {
   return out;
 }
 
+/// Seconds to wait for something: in (0, 1e9], which is thirty years and fits every clock.
+inline double ReadWait(const Value& value) {
+  const double out = ReadPositive(value);
+  if (out > 1e9) throw ValueError(value, "too large; write 1e9 or less");
+  return out;
+}
+
 /// A number in [0, 1).
 inline double ReadFraction(const Value& value) {
   const double out = AsDouble(value);

@@ -75,7 +75,8 @@ std::vector<float> TrainingLogits(const std::filesystem::path& checkpoint, const
   const CheckpointReader reader(checkpoint);
   const JobSpec job = ParseJobSpec(reader.state().job_yaml, "job", "/", {}, 1);
   const int64_t length = static_cast<int64_t>(tokens.size());
-  const SegmentOptions options{job.model, DType::f32, {1, length}};
+  SegmentOptions options{};
+  options.model = job.model, options.compute = DType::f32, options.shape = {1, length};
   std::vector<std::vector<float>> memory;
   auto make = [&memory](Shape shape) {
     memory.emplace_back(static_cast<size_t>(shape.numel()));

@@ -96,6 +96,22 @@ TEST_CASE("a manifest of another version or format says so") {
   CHECK(Contains(error("[2,3]", "[]"), "dimensions"));
 }
 
+TEST_CASE("what a manifest says is quoted on one line of its error") {
+  const std::string text = ToJson(Example());
+  for (const std::string& format : {std::string("two\\nlines"), std::string(5000, 'x')}) {
+    const std::string damaged = Sealed(Replace(text, "deepshard-checkpoint", format));
+    const std::string message = MessageOf<RuntimeError>([&] { ParseManifest(damaged, "m"); });
+    CHECK(Contains(message, "m: its format is `"));
+    CHECK(message.find('\n') == std::string::npos);
+    CHECK(message.size() < 1100);
+  }
+  std::string no_number = text;
+  no_number[no_number.size() - 6] = '\n';  // within the checksum
+  const std::string message = MessageOf<RuntimeError>([&] { ParseManifest(no_number, "m"); });
+  CHECK(Contains(message, "it states none"));
+  CHECK(message.find('\n') == std::string::npos);
+}
+
 TEST_CASE("slices must cover every parameter exactly once") {
   auto error = [](auto change) {
     Manifest m = Example();
