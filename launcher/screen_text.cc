@@ -1,23 +1,16 @@
 // How numbers, steps and the live view are written.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "launcher/screen.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/format.h"
 #include "runtime/base/text.h"
 
 namespace ds {
 namespace {
 
 namespace pb = ::deepshard::v1;
-
-template <class... Values>
-std::string Format(const char* format, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 std::string Colored(const std::string& text, const char* code, bool color) {
   return color ? std::string("\x1b[") + code + "m" + text + "\x1b[0m" : text;

@@ -32,9 +32,7 @@ void ExchangeCommunicator::ReduceScatter(Tensor whole, Tensor shard, Tensor work
   const Operation operation = CheckReduceScatter(whole, shard, workspace, size());
   const int64_t n = operation.count;
   const Tensor pieces(workspace.data, shard.dtype, Shape{size() * n});
-  ExchangeWithAll(operation, [&](int peer) {
-    return Route{peer, whole.Flat(peer * n, n), pieces.Flat(peer * n, n)};
-  });
+  ExchangeWithAll(operation, [&](int peer) { return Route{peer, whole.Flat(peer * n, n), pieces.Flat(peer * n, n)}; });
   std::vector<Tensor> parts;
   for (int r = 0; r < size(); ++r) parts.push_back((r == rank() ? whole : pieces).Flat(r * n, n));
   SumInOrder(KernelContext{}, parts, shard.Flat());
@@ -45,9 +43,7 @@ void ExchangeCommunicator::AllToAll(Tensor send, Tensor receive) {
   const int64_t n = operation.count;
   const Tensor from = send.Flat(rank() * n, n), to = receive.Flat(rank() * n, n);
   if (to.bytes() > 0) std::memcpy(to.data, from.data, to.bytes());
-  ExchangeWithAll(operation, [&](int peer) {
-    return Route{peer, send.Flat(peer * n, n), receive.Flat(peer * n, n)};
-  });
+  ExchangeWithAll(operation, [&](int peer) { return Route{peer, send.Flat(peer * n, n), receive.Flat(peer * n, n)}; });
 }
 
 void ExchangeCommunicator::Broadcast(Tensor tensor, int root) {

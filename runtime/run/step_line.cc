@@ -1,24 +1,14 @@
 #include "runtime/run/step_line.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/format.h"
 #include "runtime/base/text.h"
 
 namespace ds {
-namespace {
 
 namespace pb = ::deepshard::v1;
-
-template <class... Values>
-std::string Format(const char* format, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
-
-}  // namespace
 
 std::string StepCount(const pb::StepRecord& record, int64_t steps) {
   return Format("step %lld/%lld", static_cast<long long>(record.step()), static_cast<long long>(steps));

@@ -1,10 +1,7 @@
 // What programs are told, and what users hand to them: through real agents, byte for byte.
 #include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +11,7 @@
 
 #include "test/catch.h"
 #include "test/fault/launched_job.h"
+#include "test/ports.h"
 
 using ds::test::LaunchedJob;
 using ds::test::LaunchSetting;
@@ -332,17 +330,6 @@ uint16_t MasterPort(const LaunchedJob& job) {
   return static_cast<uint16_t>(std::stoi(text));
 }
 
-/// Whether the port can be bound, by a program that does not set SO_REUSEADDR.
-bool Free(uint16_t port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  ::close(fd);
-  return bound;
-}
-
 }  // namespace
 
 TEST_CASE("MASTER_PORT: of its job alone, outside the ephemeral range, free when the workers start") {
@@ -357,7 +344,7 @@ TEST_CASE("MASTER_PORT: of its job alone, outside the ephemeral range, free when
     const uint16_t port = MasterPort(*job);
     ports.insert(port);
     CHECK(((port < low) || (port > high)));
-    CHECK(Free(port));
+    CHECK(ds::test::CanBind(port, false));
   }
   CHECK(ports.size() == 3);
   for (const auto& job : jobs) {
