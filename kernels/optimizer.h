@@ -1,11 +1,17 @@
 // Optimizer updates over flat shards, in fp32 IEEE operations (explicit fma, correctly rounded sqrt and division, no
-// flush to zero): CPU and GPU give the same bits. Scalars are computed once on the host, in double, and rounded to
-// fp32.
+// flush to zero): the CPU, in every instruction set, and GPU give the same bits. (Of a NaN it is promised that it is
+// one: which of several goes on, and the GPU's bits of it, are the hardware's.) Scalars are computed once on the host,
+// in double, and rounded to fp32.
 //
-// For every kernel: master, moments and gradient are f32 [n]; `working`, when given, is [n] of the compute dtype and
-// receives the rounded master. The gradient is first multiplied by `gradient_scale` (clipping and loss scale).
-// Elements are independent: any partition gives the same bits. Each update is given twice: as its paper has it, and
-// as the sequence of roundings that every backend must follow; [x] is one rounding to fp32.
+// For every kernel: master and moments are f32 [n]; the gradient is [n], of f32, or on the CPU of bf16 or f16, which is
+// read as it is and exact in fp32; `working`, when given, is [n] of the compute dtype and receives the rounded master.
+// The gradient is first multiplied by `gradient_scale` (clipping and loss scale). Elements are independent: any
+// partition gives the same bits. Each update is given twice: as its paper has it, and as the sequence of roundings that
+// every backend must follow; [x] is one rounding to fp32.
+//
+// On the CPU a step is one pass over memory, in the widest vectors that the CPU has. Arrays that exceed the last cache
+// have their 16-bit working copy written past the caches. The environment's DS_OPTIMIZER_KERNELS (portable, avx2,
+// avx512) forces an instruction set: for tests.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +26,11 @@ struct StepControl {
   const float* gradient_scale = nullptr;  ///< when given, in place of the scalars' gradient_scale
   const int32_t* skip = nullptr;          ///< when given and not 0, the step changes nothing
 };
+
+/// Asks the system to put the pages of a gradient, master, moment or working copy (CPU; a whole tensor of a step, not
+/// touched yet) on the memory nodes of the threads that step them: on hosts with several, where pages otherwise go to
+/// the node of whoever touches them first. Advice: false where the system takes none. Tensors of GPUs are left alone.
+bool PlaceStepMemory(const Tensor& t);
 
 /// Adam (Kingma, Ba 2014) and AdamW (Loshchilov, Hutter 2017), bias correction as in PyTorch and DeepSpeed:
 ///   decoupled: p *= 1 - lr * weight_decay;  otherwise g += weight_decay * p

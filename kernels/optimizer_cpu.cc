@@ -1,21 +1,32 @@
 #include "kernels/optimizer.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
 
-#include "kernels/convert.h"
 #include "kernels/dispatch.h"
-#include "kernels/optimizer_math.h"
-#include "kernels/parallel.h"
+#include "kernels/numa.h"
+#include "kernels/optimizer_kernels.h"
 
 namespace ds {
 namespace {
-
-constexpr int64_t kBlock = 2048;  ///< elements that are updated before their working copy is rounded from the cache
 
 /// The flat fp32 array of an optimizer tensor of n elements.
 float* State(const char* kernel, const char* name, const Tensor& t, int64_t n) {
   detail::CheckVector(kernel, name, t, DType::f32, n);
   return t.as<float>();
+}
+
+void CheckGradient(const char* kernel, const Tensor& gradient, int64_t n) {
+  detail::CheckMemory(kernel, "gradient", gradient);
+  const bool half = gradient.dtype == DType::bf16 || gradient.dtype == DType::f16;
+  if ((gradient.dtype != DType::f32 && !half) || gradient.numel() != n)
+    detail::Check(false, kernel,
+                  detail::Describe("gradient", gradient) + ", expected f32, bf16 or f16 " + Shape{n}.str());
+  if (half && gradient.device.kind != DeviceKind::cpu)
+    detail::Check(false, kernel,
+                  detail::Describe("gradient", gradient) + ": on GPUs gradients are f32; Cast it before the step");
 }
 
 void CheckWorking(const char* kernel, const Tensor& working, int64_t n) {
@@ -26,28 +37,52 @@ void CheckWorking(const char* kernel, const Tensor& working, int64_t n) {
 
 bool Skipped(const StepControl& control) { return control.skip && *control.skip != 0; }
 
-/// The scalars with the gradient's scale that counts.
-template <class Scalars>
-Scalars Controlled(Scalars s, const StepControl& control) {
-  if (control.gradient_scale) s.gradient_scale = *control.gradient_scale;
-  return s;
+/// Elements of a block, by their number alone: some for each of many threads, and no more than what a core's cache has.
+int64_t BlockOf(int64_t n) {
+  constexpr int64_t kUnit = 1024, kLeast = 2 * kUnit, kMost = 64 * kUnit, kBlocks = 64;
+  return std::clamp((n / kBlocks + kUnit - 1) / kUnit * kUnit, kLeast, kMost);
 }
 
-/// update(begin, end) in blocks, each followed by rounding master into `working` when that is given.
-template <class Update>
-void ForEachBlock(const KernelContext& context, const char* kernel, const float* master, int64_t n,
-                  const Tensor& working, const Update& update) {
-  if (!working) return detail::ParallelBlocks(context, n, kBlock, update);
-  detail::DispatchFloating(working.dtype, kernel, [&](auto type) {
-    auto* copy = working.as<decltype(type)>();
-    detail::ParallelBlocks(context, n, kBlock, [&](int64_t begin, int64_t end) {
-      update(begin, end);
-      detail::Convert(master + begin, copy + begin, end - begin);
-    });
-  });
+/// Whether arrays of so many bytes in all are more than the last cache holds: what is written of them and not read soon
+/// had better not go there.
+bool ExceedsCaches(int64_t bytes) {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  static const int64_t known = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+#else
+  constexpr int64_t known = 0;
+#endif
+  constexpr int64_t kUsual = int64_t{32} << 20;
+  return bytes > (known > 0 ? known : kUsual);
+}
+
+/// A kernel's step over all elements, by all threads; the scalars with the gradient's scale that counts.
+template <class Scalars>
+void Run(const KernelContext& context,
+         void (*detail::OptimizerKernels::*update)(const Scalars&, const detail::OptimizerArrays&, int64_t, int64_t),
+         Scalars s, const StepControl& control, const Tensor& gradient, float* master, float* first, float* second,
+         const Tensor& working) {
+  if (Skipped(control)) return;
+  if (control.gradient_scale) s.gradient_scale = *control.gradient_scale;
+  detail::OptimizerArrays arrays{gradient.data, gradient.dtype, master, {first, second}};
+  const int64_t n = gradient.numel(), states = 1 + (first ? 1 : 0) + (second ? 1 : 0);
+  if (working) {
+    arrays.working = working.data, arrays.working_type = working.dtype;
+    arrays.stream = ExceedsCaches(gradient.bytes() + 4 * states * n + working.bytes());
+  }
+  const bool portable = arrays.working_type == DType::f64;
+  const auto run = (portable ? detail::kPortableOptimizerKernels : detail::ChosenOptimizerKernels()).*update;
+  detail::ParallelOnNodes(context, detail::OwnNumaNodes(), n, BlockOf(n),
+                          [&](int64_t begin, int64_t end) { run(s, arrays, begin, end); });
 }
 
 }  // namespace
+
+bool PlaceStepMemory(const Tensor& t) {
+  constexpr int64_t kFew = int64_t{1} << 20;  // not worth a call
+  if (!t || t.device.kind != DeviceKind::cpu || t.bytes() < kFew) return true;
+  return detail::PlaceOnNodes(detail::OwnNumaNodes(), t.data, t.numel(), static_cast<int64_t>(SizeOf(t.dtype)),
+                              BlockOf(t.numel()));
+}
 
 AdamScalars MakeAdamScalars(double lr, double beta1, double beta2, double eps, double weight_decay, bool decoupled,
                             bool bias_correction, int64_t step, double gradient_scale) {
@@ -72,95 +107,60 @@ void AdamStep(const KernelContext& context, const AdamScalars& scalars, Tensor g
               Tensor v, Tensor working, const StepControl& control) {
   const char* kernel = "AdamStep";
   const int64_t n = master.numel();
-  const float* gs = State(kernel, "gradient", gradient, n);
+  CheckGradient(kernel, gradient, n);
   float *ps = State(kernel, "master", master, n), *ms = State(kernel, "m", m, n), *vs = State(kernel, "v", v, n);
   CheckWorking(kernel, working, n);
   if (detail::RanOnCuda(kernel, cuda::AdamStep, context, scalars, gradient, master, m, v, working, control)) return;
-  if (Skipped(control)) return;
-  const AdamScalars s = Controlled(scalars, control);
-  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], ms[i], vs[i]);
-  });
+  Run(context, &detail::OptimizerKernels::adam, scalars, control, gradient, ps, ms, vs, working);
 }
 
 void SgdStep(const KernelContext& context, const SgdScalars& scalars, Tensor gradient, Tensor master, Tensor buffer,
              Tensor working, const StepControl& control) {
   const char* kernel = "SgdStep";
   const int64_t n = master.numel();
-  const float* gs = State(kernel, "gradient", gradient, n);
+  CheckGradient(kernel, gradient, n);
   float* ps = State(kernel, "master", master, n);
   const bool plain = scalars.momentum == 0.0f;
   float* bs = plain ? nullptr : State(kernel, "buffer", buffer, n);
   CheckWorking(kernel, working, n);
   if (detail::RanOnCuda(kernel, cuda::SgdStep, context, scalars, gradient, master, buffer, working, control)) return;
-  if (Skipped(control)) return;
-  const SgdScalars s = Controlled(scalars, control);
-  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
-    if (plain) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i]);
-    } else {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], bs[i]);
-    }
-  });
+  Run(context, &detail::OptimizerKernels::sgd, scalars, control, gradient, ps, bs, nullptr, working);
 }
 
 void LionStep(const KernelContext& context, const LionScalars& scalars, Tensor gradient, Tensor master, Tensor m,
               Tensor working, const StepControl& control) {
   const char* kernel = "LionStep";
   const int64_t n = master.numel();
-  const float* gs = State(kernel, "gradient", gradient, n);
+  CheckGradient(kernel, gradient, n);
   float *ps = State(kernel, "master", master, n), *ms = State(kernel, "m", m, n);
   CheckWorking(kernel, working, n);
   if (detail::RanOnCuda(kernel, cuda::LionStep, context, scalars, gradient, master, m, working, control)) return;
-  if (Skipped(control)) return;
-  const LionScalars s = Controlled(scalars, control);
-  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], ms[i]);
-  });
+  Run(context, &detail::OptimizerKernels::lion, scalars, control, gradient, ps, ms, nullptr, working);
 }
 
 void AdagradStep(const KernelContext& context, const AdagradScalars& scalars, Tensor gradient, Tensor master, Tensor v,
                  Tensor working, const StepControl& control) {
   const char* kernel = "AdagradStep";
   const int64_t n = master.numel();
-  const float* gs = State(kernel, "gradient", gradient, n);
+  CheckGradient(kernel, gradient, n);
   float *ps = State(kernel, "master", master, n), *vs = State(kernel, "v", v, n);
   CheckWorking(kernel, working, n);
   if (detail::RanOnCuda(kernel, cuda::AdagradStep, context, scalars, gradient, master, v, working, control)) return;
-  if (Skipped(control)) return;
-  const AdagradScalars s = Controlled(scalars, control);
-  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], vs[i]);
-  });
+  Run(context, &detail::OptimizerKernels::adagrad, scalars, control, gradient, ps, vs, nullptr, working);
 }
 
 void RmsPropStep(const KernelContext& context, const RmsPropScalars& scalars, Tensor gradient, Tensor master, Tensor v,
                  Tensor buffer, Tensor working, const StepControl& control) {
   const char* kernel = "RmsPropStep";
   const int64_t n = master.numel();
-  const float* gs = State(kernel, "gradient", gradient, n);
+  CheckGradient(kernel, gradient, n);
   float *ps = State(kernel, "master", master, n), *vs = State(kernel, "v", v, n);
   const bool plain = scalars.momentum == 0.0f;
   float* bs = plain ? nullptr : State(kernel, "buffer", buffer, n);
   CheckWorking(kernel, working, n);
   if (detail::RanOnCuda(kernel, cuda::RmsPropStep, context, scalars, gradient, master, v, buffer, working, control))
     return;
-  if (Skipped(control)) return;
-  const RmsPropScalars s = Controlled(scalars, control);
-  ForEachBlock(context, kernel, ps, n, working, [=](int64_t begin, int64_t end) {
-    if (plain) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], vs[i]);
-    } else {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) detail::Update(s, gs[i], ps[i], vs[i], bs[i]);
-    }
-  });
+  Run(context, &detail::OptimizerKernels::rmsprop, scalars, control, gradient, ps, vs, bs, working);
 }
 
 }  // namespace ds

@@ -1,7 +1,9 @@
-// One element's update under each optimizer: the roundings of optimizer.h, the same on every device. Internal to
-// kernels/.
+// One element's update under each optimizer: the roundings of optimizer.h, the same on every device and in every
+// instruction set. Internal to kernels/.
 //
 // An update takes the gradient, the parameter and the optimizer's states of the element, and changes all but the first.
+// V is float, or a vector of them (optimizer_vectors.h): +, * and / of two V, and Fma, Times, Plus, Sqrt and Sign
+// below, each one IEEE rounding a lane.
 #pragma once
 
 #include <cmath>
@@ -9,56 +11,77 @@
 #include "kernels/host_device.h"
 #include "kernels/optimizer.h"
 
+#define DS_UPDATE [[gnu::always_inline]] DS_HOST_DEVICE inline
+
 namespace ds::detail {
 
-[[gnu::always_inline]] DS_HOST_DEVICE inline void Update(const AdamScalars& s, float gradient, float& p, float& m,
-                                                         float& v) {
-  const float g = std::fma(s.weight_decay, p, gradient * s.gradient_scale);
-  m = std::fma(s.beta1, m, s.one_minus_beta1 * g);
-  v = std::fma(s.beta2, v, s.one_minus_beta2 * g * g);
-  const float denominator = std::fma(std::sqrt(v), s.inverse_sqrt_correction2, s.eps);
-  p = std::fma(-s.step_size, m / denominator, p * s.decay_factor);
+DS_UPDATE float Fma(float a, float b, float c) { return std::fma(a, b, c); }
+DS_UPDATE float Times(float a, float b) { return a * b; }
+DS_UPDATE float Plus(float a, float b) { return a + b; }
+DS_UPDATE float Sqrt(float x) { return std::sqrt(x); }
+/// 1 or -1; zero and NaN are their own sign.
+DS_UPDATE float Sign(float x) { return x > 0 ? 1.0f : (x < 0 ? -1.0f : x); }
+
+/// The gradient as scaled and with weight decay.
+template <class Scalars, class V>
+DS_UPDATE V DecayedGradient(const Scalars& s, V gradient, V p) {
+  return Fma(s.weight_decay, p, Times(s.gradient_scale, gradient));
+}
+
+template <class V>
+DS_UPDATE void Update(const AdamScalars& s, V gradient, V& p, V& m, V& v) {
+  const V g = DecayedGradient(s, gradient, p);
+  m = Fma(s.beta1, m, Times(s.one_minus_beta1, g));
+  v = Fma(s.beta2, v, Times(s.one_minus_beta2, g) * g);
+  const V denominator = Fma(s.inverse_sqrt_correction2, Sqrt(v), s.eps);
+  p = Fma(-s.step_size, m / denominator, Times(s.decay_factor, p));
 }
 
 /// Without momentum.
-[[gnu::always_inline]] DS_HOST_DEVICE inline void Update(const SgdScalars& s, float gradient, float& p) {
-  p = std::fma(-s.lr, std::fma(s.weight_decay, p, gradient * s.gradient_scale), p);
+template <class V>
+DS_UPDATE void Update(const SgdScalars& s, V gradient, V& p) {
+  p = Fma(-s.lr, DecayedGradient(s, gradient, p), p);
 }
-[[gnu::always_inline]] DS_HOST_DEVICE inline void Update(const SgdScalars& s, float gradient, float& p, float& buffer) {
-  const float g = std::fma(s.weight_decay, p, gradient * s.gradient_scale);
-  buffer = s.first_step ? g : std::fma(s.momentum, buffer, s.one_minus_dampening * g);
-  p = std::fma(-s.lr, s.nesterov ? std::fma(s.momentum, buffer, g) : buffer, p);
-}
-
-[[gnu::always_inline]] DS_HOST_DEVICE inline void Update(const LionScalars& s, float gradient, float& p, float& m) {
-  const float g = gradient * s.gradient_scale;
-  const float c = std::fma(s.beta1, m, s.one_minus_beta1 * g);
-  const float sign = c > 0 ? 1.0f : (c < 0 ? -1.0f : c);  // zero and NaN are their own sign
-  p = std::fma(-s.lr, sign, p * s.decay_factor);
-  m = std::fma(s.beta2, m, s.one_minus_beta2 * g);
+template <class V>
+DS_UPDATE void Update(const SgdScalars& s, V gradient, V& p, V& buffer) {
+  const V g = DecayedGradient(s, gradient, p);
+  buffer = s.first_step ? g : Fma(s.momentum, buffer, Times(s.one_minus_dampening, g));
+  p = Fma(-s.lr, s.nesterov ? Fma(s.momentum, buffer, g) : buffer, p);
 }
 
-[[gnu::always_inline]] DS_HOST_DEVICE inline void Update(const AdagradScalars& s, float gradient, float& p, float& v) {
-  const float g = std::fma(s.weight_decay, p, gradient * s.gradient_scale);
-  v = std::fma(g, g, v);
-  p = std::fma(-s.lr, g / (std::sqrt(v) + s.eps), p);
+template <class V>
+DS_UPDATE void Update(const LionScalars& s, V gradient, V& p, V& m) {
+  const V g = Times(s.gradient_scale, gradient);
+  const V c = Fma(s.beta1, m, Times(s.one_minus_beta1, g));
+  p = Fma(-s.lr, Sign(c), Times(s.decay_factor, p));
+  m = Fma(s.beta2, m, Times(s.one_minus_beta2, g));
+}
+
+template <class V>
+DS_UPDATE void Update(const AdagradScalars& s, V gradient, V& p, V& v) {
+  const V g = DecayedGradient(s, gradient, p);
+  v = Fma(g, g, v);
+  p = Fma(-s.lr, g / Plus(s.eps, Sqrt(v)), p);
 }
 
 /// q of optimizer.h: the gradient over the root of the mean of its squares.
-[[gnu::always_inline]] DS_HOST_DEVICE inline float RmsPropDirection(const RmsPropScalars& s, float gradient, float p,
-                                                                    float& v) {
-  const float g = std::fma(s.weight_decay, p, gradient * s.gradient_scale);
-  v = std::fma(s.alpha, v, s.one_minus_alpha * g * g);
-  return g / (std::sqrt(v) + s.eps);
+template <class V>
+DS_UPDATE V RmsPropDirection(const RmsPropScalars& s, V gradient, V p, V& v) {
+  const V g = DecayedGradient(s, gradient, p);
+  v = Fma(s.alpha, v, Times(s.one_minus_alpha, g) * g);
+  return g / Plus(s.eps, Sqrt(v));
 }
 /// Without momentum.
-[[gnu::always_inline]] DS_HOST_DEVICE inline void Update(const RmsPropScalars& s, float gradient, float& p, float& v) {
-  p = std::fma(-s.lr, RmsPropDirection(s, gradient, p, v), p);
+template <class V>
+DS_UPDATE void Update(const RmsPropScalars& s, V gradient, V& p, V& v) {
+  p = Fma(-s.lr, RmsPropDirection(s, gradient, p, v), p);
 }
-[[gnu::always_inline]] DS_HOST_DEVICE inline void Update(const RmsPropScalars& s, float gradient, float& p, float& v,
-                                                         float& buffer) {
-  buffer = std::fma(s.momentum, buffer, RmsPropDirection(s, gradient, p, v));
-  p = std::fma(-s.lr, buffer, p);
+template <class V>
+DS_UPDATE void Update(const RmsPropScalars& s, V gradient, V& p, V& v, V& buffer) {
+  buffer = Fma(s.momentum, buffer, RmsPropDirection(s, gradient, p, v));
+  p = Fma(-s.lr, buffer, p);
 }
 
 }  // namespace ds::detail
+
+#undef DS_UPDATE

@@ -66,6 +66,12 @@ void Optimizer::BeginStep(const Rates& rates, int64_t steps_done) {
   }
 }
 
+void Optimizer::PlaceUnit(int unit, bool whole, const UnitState& state) const {
+  for (const Run& run : whole ? whole_runs_[unit] : shard_runs_[unit])
+    for (const UnitTensor* tensor : {&state.gradient, &state.master, &state.moment1, &state.moment2, &state.working})
+      if (tensor->data) PlaceStepMemory(tensor->Part(run.range, run.begin, run.count));
+}
+
 void Optimizer::StepUnit(const KernelContext& context, const StepControl& control, int unit, bool whole,
                          const UnitState& state) const {
   const std::vector<Run>& runs = whole ? whole_runs_[unit] : shard_runs_[unit];

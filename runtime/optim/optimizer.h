@@ -11,8 +11,8 @@
 
 namespace ds {
 
-/// The tensors that one step of one unit reads and writes. f32, but working: the compute dtype. `working` is empty
-/// where it is the master itself (fp32).
+/// The tensors that one step of one unit reads and writes. f32, but working: the compute dtype; and the gradient, which
+/// on the host may be bf16 or f16. `working` is empty where it is the master itself (fp32).
 struct UnitState {
   UnitTensor gradient, master, moment1, moment2, working;
 };
@@ -20,6 +20,10 @@ struct UnitState {
 class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, const ModelLayout& layout, int rank);
+
+  /// Has the pages of `state` go to the memory nodes of the threads that will step them (kernels/optimizer.h,
+  /// PlaceStepMemory): before anything is written there. `whole` as in StepUnit.
+  void PlaceUnit(int unit, bool whole, const UnitState& state) const;
 
   /// Computes the scalars of the step after `steps_done` optimizer steps. Not while a StepUnit runs.
   void BeginStep(const Rates& rates, int64_t steps_done);

@@ -32,6 +32,7 @@ class Trainer {
   // trainer_setup.cc
   void MakePlans();
   void Allocate();
+  void PlaceState();
   void FillInitialState();
   void LoadState();
   void CheckSameData();

@@ -77,6 +77,7 @@ void Trainer::Allocate() {
                                        environment_.attempt, KernelContext{environment_.threads}},
         *communicators_.checkpoint);
   optimizer_ = std::make_unique<Optimizer>(spec_.optimizer, layout_, environment_.rank);
+  PlaceState();
 
   auto executor = [&](const Plan& plan) {
     const BindContext bind{layout_, plan, *store_, *arena_, shape, spec_.model.hidden};
@@ -85,6 +86,20 @@ void Trainer::Allocate() {
   };
   executor_ = executor(plan_);
   forward_executor_ = executor(forward_plan_);
+}
+
+/// Pages of the host go where the optimizer's threads are, while nothing has touched them.
+void Trainer::PlaceState() {
+  for (const Buffer& buffer : plan_.buffers) {
+    if (buffer.state != StateKind::master || buffer.kind != BufferKind::resident) continue;
+    const int unit = buffer.unit;
+    int slot = 0;  // the step reads the first gradient of a unit
+    while (layout_.slots[slot].unit != unit) ++slot;
+    optimizer_->PlaceUnit(unit, buffer.whole,
+                          {store_->Find(unit, StateKind::gradient, slot), store_->Find(unit, StateKind::master),
+                           store_->Find(unit, StateKind::moment1), store_->Find(unit, StateKind::moment2),
+                           store_->Find(unit, StateKind::working)});
+  }
 }
 
 namespace {

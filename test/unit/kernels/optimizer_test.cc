@@ -7,6 +7,7 @@
 
 #include "kernels/matmul.h"
 #include "test/unit/kernels/optimizer_inputs.h"
+#include "test/unit/kernels/optimizer_variants.h"
 
 namespace ds::test {
 namespace {
@@ -34,7 +35,8 @@ struct Element {
   float g, p, m, v;
 };
 
-/// Applies `kernel` on threads 1, 2, 3, 5 and with every working dtype, and `scalar` element by element; compares bits.
+/// Applies `kernel` in every instruction set, on threads 1, 2, 3, 5 and with every working dtype, and `scalar` element
+/// by element; compares bits.
 template <class Kernel, class Scalar>
 void CompareBits(const Kernel& kernel, const Scalar& scalar) {
   const Array g = State(1, 0.1), p = State(2, 1), m = State(3, 0.1), v = State(4, 0.01, true);
@@ -44,21 +46,25 @@ void CompareBits(const Kernel& kernel, const Scalar& scalar) {
     scalar(e);
     want_p.Set(i, e.p), want_m.Set(i, e.m), want_v.Set(i, e.v);
   }
-  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    CAPTURE(NameOf(dtype));
-    const auto got = OnAnyThreads([&](const KernelContext& context) {
-      Array p1 = p, m1 = m, v1 = v, working(dtype, p.shape());
-      kernel(context, g, p1, m1, v1, working);
-      return std::vector<Array>{p1, m1, v1, working};
-    });
-    CHECK(got[0] == want_p);
-    CHECK(got[1] == want_m);
-    CHECK(got[2] == want_v);
-    CHECK(got[3] == want_p.To(dtype));
+  WithKernels with;
+  for (const detail::OptimizerKernels* kernels : detail::UsableOptimizerKernels()) {
+    with.Use(*kernels);
+    for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      CAPTURE(kernels->name, NameOf(dtype));
+      const auto got = OnAnyThreads([&](const KernelContext& context) {
+        Array p1 = p, m1 = m, v1 = v, working(dtype, p.shape());
+        kernel(context, g, p1, m1, v1, working);
+        return std::vector<Array>{p1, m1, v1, working};
+      });
+      CHECK(got[0] == want_p);
+      CHECK(got[1] == want_m);
+      CHECK(got[2] == want_v);
+      CHECK(got[3] == want_p.To(dtype));
+    }
+    Array p1 = p, m1 = m, v1 = v;
+    kernel(KernelContext{1}, g, p1, m1, v1, Tensor());
+    CHECK(p1 == want_p);
   }
-  Array p1 = p, m1 = m, v1 = v;
-  kernel(KernelContext{1}, g, p1, m1, v1, Tensor());
-  CHECK(p1 == want_p);
 }
 
 void ScalarAdam(const AdamScalars& s, Element& e) {
@@ -244,7 +250,8 @@ TEST_CASE("optimizers refuse tensors that do not fit") {
   Array p(DType::f32, {4}), other(DType::f32, {5}), narrow(DType::bf16, {4});
   const AdamScalars s = MakeAdamScalars(0.1, 0.9, 0.99, 1e-8, 0, true, true, 1, 1);
   CHECK_THROWS_AS(AdamStep({}, s, other, p, p, p, {}), std::invalid_argument);
-  CHECK_THROWS_AS(AdamStep({}, s, narrow, p, p, p, {}), std::invalid_argument);
+  CHECK_THROWS_AS(AdamStep({}, s, p, narrow, p, p, {}), std::invalid_argument);
+  CHECK_THROWS_AS(AdamStep({}, s, p, p, p, narrow, {}), std::invalid_argument);
   CHECK_THROWS_AS(AdamStep({}, s, p, p, p, p, other), std::invalid_argument);
   CHECK_THROWS_AS(SgdStep({}, {1, 1, 0.9f, 1, 0, false, false}, p, p, {}, {}), std::invalid_argument);
   CHECK_THROWS_AS(RmsPropStep({}, {1, 1, 0.9f, 0.1f, 1, 0.9f, 0}, p, p, p, {}, {}), std::invalid_argument);

@@ -2,6 +2,8 @@
 // decays.
 #include "runtime/optim/optimizer.h"
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -109,6 +111,47 @@ TEST_CASE("weight decay touches the parameters that decay and no others") {
           REQUIRE(value == 1.0f);
       }
     }
+  }
+}
+
+TEST_CASE("placing a unit's pages changes nothing, and every part of it is inside") {
+  for (const bool whole : {true, false}) {
+    const ModelLayout layout = OneUnit(3);
+    State state = Random(layout);
+    const State before = state;
+    const Optimizer optimizer(Config(OptimizerKind::adamw), layout, 1);
+    optimizer.PlaceUnit(0, whole, state.View(whole));
+    optimizer.PlaceUnit(0, whole, {});
+    CHECK(state.master == before.master);
+    CHECK(state.gradient == before.gradient);
+    UnitState small = state.View(whole);
+    small.moment2.data = small.moment2.data.Flat(0, 1);
+    CHECK_THROWS_AS(optimizer.PlaceUnit(0, whole, small), std::invalid_argument);
+  }
+}
+
+TEST_CASE("a unit's gradient may come in 16 bits") {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const ModelLayout layout = OneUnit(1);
+    State wide = Random(layout);
+    std::vector<uint16_t> half(wide.gradient.size());
+    for (size_t i = 0; i < half.size(); ++i) {  // what 16 bits hold
+      const float g = wide.gradient[i];
+      half[i] = dtype == DType::bf16 ? bf16(g).bits : std::bit_cast<uint16_t>(f16(g).value);
+      wide.gradient[i] = dtype == DType::bf16 ? static_cast<float>(bf16(g)) : static_cast<float>(f16(g));
+    }
+    State narrow = wide;
+    for (float& g : narrow.gradient) g = std::nanf("");
+    Optimizer optimizer(Config(OptimizerKind::adamw), layout, 0);
+    optimizer.BeginStep(Rates{0.01, {}, {}}, 0);
+    optimizer.StepUnit({}, {}, 0, true, wide.View(true));
+    UnitState state = narrow.View(true);
+    state.gradient.data = Tensor(half.data(), dtype, Shape{static_cast<int64_t>(half.size())});
+    optimizer.StepUnit({}, {}, 0, true, state);
+    CHECK(narrow.master == wide.master);
+    CHECK(narrow.moment1 == wide.moment1);
+    CHECK(narrow.moment2 == wide.moment2);
+    CHECK(std::memcmp(narrow.working.data(), wide.working.data(), wide.working.size() * 2) == 0);
   }
 }
 
