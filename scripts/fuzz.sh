@@ -5,6 +5,7 @@
 #   scripts/fuzz.sh hostfile json            these targets
 #   scripts/fuzz.sh --seconds N [TARGET...]  N seconds a target; 0: only what the corpus holds
 #   scripts/fuzz.sh --total N [TARGET...]    N seconds for all targets together
+#   scripts/fuzz.sh --seed N ...             the same inputs in the same order each time (CI does); else others each time
 #   scripts/fuzz.sh --list                   the targets
 #
 # A target first runs its seeds, test/fuzz/corpus/TARGET, then what libFuzzer makes of them; what proved new is kept in
@@ -12,21 +13,25 @@
 # was found, 1 something was, 77 there is no clang here (scripts/setup.sh installs it). DEEPSHARD_JOBS: targets at once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-usage="usage: scripts/fuzz.sh [--seconds N | --total N] [TARGET...]; --help says more"
+usage="usage: scripts/fuzz.sh [--seconds N | --total N] [--seed N] [TARGET...]; --help says more"
 
 all=()
 for source in test/fuzz/*_fuzz.cc; do
   name=${source##*/}
   all+=("${name%_fuzz.cc}")
 done
-seconds=60 total="" targets=()
+seconds=60 total="" seed="" targets=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
     -h|--help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     --list) printf '%s\n' "${all[@]}"; exit 0 ;;
-    --seconds|--total)
+    --seconds|--total|--seed)
       [[ ${2:-} =~ ^[0-9]{1,6}$ ]] || { echo "error: $1: a whole number is wanted; $usage" >&2; exit 2; }
-      if [[ $1 == --total ]]; then total=$2; else seconds=$2; fi
+      case "$1" in
+        --seconds) seconds=$2 ;;
+        --total) total=$2 ;;
+        --seed) seed=$2 ;;
+      esac
       shift ;;
     -*) echo "error: unknown argument '$1'; $usage" >&2; exit 2 ;;
     *)
@@ -63,8 +68,7 @@ cmake --build "$build" --parallel "${DEEPSHARD_JOBS:-$(nproc)}" --target "${targ
 
 # A fuzz run ends by itself; what is beyond its limits is a finding. Leaks are looked for at its end.
 run_target() {
-  local name=$1 dictionary="" options=()
-  mkdir -p "$build/corpus/$name" "test/fuzz/corpus/$name"
+  local name=$1 dictionary="" options=() corpus=("$build/corpus/$1" "test/fuzz/corpus/$1")
   case "$name" in
     hostfile|filter) dictionary=hostfile ;;
     job_spec) dictionary=job_spec ;;
@@ -73,6 +77,12 @@ run_target() {
   esac
   options=(-timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 -max_len=8192 -print_final_stats=1 -verbosity=1
            -artifact_prefix="$build/findings/$name-")
+  if [[ -n $seed ]]; then  # nothing that an earlier run found may change the order
+    options+=(-seed="$seed" -reload=0)
+    corpus[0]=$build/corpus-seeded/$name
+    rm -rf "${corpus[0]}"
+  fi
+  mkdir -p "${corpus[@]}"
   [[ -z $dictionary ]] || options+=(-dict="test/fuzz/corpus/$dictionary.dict")
   if (( seconds == 0 )); then
     options+=(-runs=0)
@@ -82,7 +92,7 @@ run_target() {
   local rc=0
   OMP_NUM_THREADS=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=allocator_may_return_null=0 \
     timeout --kill-after=10 $(( seconds + 120 )) "$build/bin/fuzz-$name" "${options[@]}" \
-    "$build/corpus/$name" "test/fuzz/corpus/$name" > "$build/logs/$name.log" 2>&1 || rc=$?
+    "${corpus[@]}" > "$build/logs/$name.log" 2>&1 || rc=$?
   echo "$rc" > "$build/logs/$name.rc"
 }
 
@@ -98,8 +108,8 @@ printf '%-14s %10s %8s %9s %8s  %s\n' target runs runs/s coverage seeds finding
 failed=0
 for name in "${targets[@]}"; do
   log=$build/logs/$name.log
-  stat() { sed -n "s/^stat::$1: *//p" "$log" | tail -1; }
-  coverage=$(grep -o 'cov: [0-9]*' "$log" | tail -1 | cut -d' ' -f2 || true)
+  stat() { grep -a "^stat::$1:" "$log" | sed 's/.*: *//' | tail -1; }
+  coverage=$(grep -a -o 'cov: [0-9]*' "$log" | tail -1 | cut -d' ' -f2 || true)
   seeds=$(find "test/fuzz/corpus/$name" -type f | wc -l)
   finding=none
   if [[ $(cat "$build/logs/$name.rc") != 0 ]]; then
@@ -113,7 +123,7 @@ done
 for name in "${targets[@]}"; do
   [[ $(cat "$build/logs/$name.rc") == 0 ]] && continue
   printf '\n== %s\n' "$name"
-  grep -m 3 -E 'FINDING|ERROR: |runtime error' "$build/logs/$name.log" || tail -5 "$build/logs/$name.log"
+  grep -a -m 3 -E 'FINDING|ERROR: |runtime error' "$build/logs/$name.log" || tail -5 "$build/logs/$name.log"
 done
 if [[ $failed -ne 0 ]]; then
   printf '\nOne input again: %s/bin/fuzz-TARGET FILE. Mended, it becomes a seed and a unit test.\n' "$build"

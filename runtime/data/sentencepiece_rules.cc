@@ -26,7 +26,7 @@ class Trie {
   /// Values lie below `values`.
   Trie(std::string_view bytes, uint32_t values)
       : units_(bytes.size() / sizeof(uint32_t)), values_(values), longest_(units_.size(), kUnknown) {
-    std::memcpy(units_.data(), bytes.data(), units_.size() * sizeof(uint32_t));
+    if (!units_.empty()) std::memcpy(units_.data(), bytes.data(), units_.size() * sizeof(uint32_t));
   }
 
   void Check() {

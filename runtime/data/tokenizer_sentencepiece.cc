@@ -15,6 +15,7 @@ constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581: a space, ins
 constexpr std::string_view kUnknown = " \xE2\x81\x87 ";  // U+2047: what the library shows for an unknown piece
 /// Longer runs are cut before a space where no piece can reach over: the library's work and memory stay bounded.
 constexpr size_t kCutAfter = 4096;
+constexpr size_t kLongestReason = 1000;  // of an error, in bytes
 
 std::string WithSpaces(const std::string& piece) {
   std::string text;
@@ -37,6 +38,7 @@ class SentencePieceTokenizer : public Tokenizer {
     byte_tokens_.fill(-1);
     for (int32_t piece = 0; piece < model_->pieces(); ++piece) texts_.push_back(TextOf(piece));
     for (int32_t token : byte_tokens_) lossless_ = lossless_ && token >= 0;
+    lossless_ = lossless_ && has_space_;
   }
 
   std::string id() const override { return id_; }
@@ -74,10 +76,11 @@ class SentencePieceTokenizer : public Tokenizer {
   void EncodeRun(std::string_view text, std::vector<int32_t>& tokens) const {
     if (text.empty()) return;
     const std::string failure = model_->Encode(text, tokens);
-    if (!failure.empty()) throw RuntimeError("the tokenizer " + id_ + " cannot encode a text: " + failure);
+    if (!failure.empty())
+      throw RuntimeError("the tokenizer " + id_ + " cannot encode a text: " + Shown(failure, kLongestReason));
   }
 
-  /// What a piece decodes to; notes the pieces that are bytes.
+  /// What a piece decodes to; notes the pieces that are bytes, and the space.
   std::string TextOf(int32_t piece) {
     switch (model_->KindOf(piece)) {
       case SentencePieceModel::Kind::control:
@@ -89,16 +92,21 @@ class SentencePieceTokenizer : public Tokenizer {
         byte_tokens_[static_cast<size_t>(byte)] = piece;
         return std::string(1, static_cast<char>(byte));
       }
+      case SentencePieceModel::Kind::unused:
+        return WithSpaces(model_->Text(piece));
       case SentencePieceModel::Kind::text:
         break;
     }
-    return WithSpaces(model_->Text(piece));
+    const std::string text = model_->Text(piece);
+    has_space_ = has_space_ || text == kSpaceMark;
+    return WithSpaces(text);
   }
 
   std::string id_;
   std::unique_ptr<SentencePieceModel> model_;
   int32_t end_;
   bool lossless_ = false, adds_space_ = false, splits_at_spaces_ = false;
+  bool has_space_ = false;          // a piece of its own: without one the library writes a space as the bytes of U+2581
   std::vector<std::string> texts_;  // of each token, decoded
   std::array<int32_t, 256> byte_tokens_;
 };
@@ -106,8 +114,9 @@ class SentencePieceTokenizer : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> MakeSentencePieceTokenizer(const std::string& bytes, const std::string& name) {
+  // Reasons quote pieces, which may be anything: one line of a bounded length tells it.
   const auto refuse = [&name](const std::string& reason) {
-    throw UsageError("the tokenizer " + name + " cannot be used: " + reason);
+    throw UsageError("the tokenizer " + name + " cannot be used: " + Shown(reason, kLongestReason));
   };
   SentencePieceFile file;
   try {

@@ -23,6 +23,7 @@ class Model : public SentencePieceModel {
   Kind KindOf(int32_t piece) const override {
     if (processor_.IsByte(piece)) return Kind::byte;
     if (processor_.IsControl(piece)) return Kind::control;
+    if (processor_.IsUnused(piece)) return Kind::unused;
     return processor_.IsUnknown(piece) ? Kind::unknown : Kind::text;
   }
   std::string Text(int32_t piece) const override { return processor_.IdToPiece(piece); }

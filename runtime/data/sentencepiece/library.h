@@ -18,7 +18,7 @@ namespace ds {
 /// A loaded model. Thread-safe.
 class SentencePieceModel {
  public:
-  enum class Kind { text, unknown, control, byte };
+  enum class Kind { text, unused, unknown, control, byte };  ///< unused: no text ever becomes it
 
   virtual ~SentencePieceModel() = default;
   virtual int32_t pieces() const = 0;

@@ -159,6 +159,18 @@ TEST_CASE("long texts are cut where it changes no token, whoever tokenizes besid
 
 TEST_CASE("foreign models keep their own normalization") {
   TempFolder folder;
+  SECTION("no piece that is a space: the library writes the bytes of its mark, which would come back as the mark") {
+    std::string bytes = ReadFile(Data("own.model"));
+    const std::string space = "\x0A\x03\xE2\x96\x81";  // a piece's first field: its text, three bytes long
+    const size_t at = bytes.find(space);
+    REQUIRE(at != std::string::npos);
+    bytes.replace(at, space.size(), "\x0A\x03\xE4\x80\x80");
+    const auto tokenizer = MakeTokenizer(folder.Write("spaceless.model", bytes));
+    CHECK(Decode(*tokenizer, Encode(*tokenizer, "q 1")) ==
+          "q\xE2\x96\x81"
+          "1");
+    CHECK_FALSE(tokenizer->lossless());
+  }
   SECTION("rules, a space in front, runs of spaces made one") {
     const std::string bytes =
         Train({{"model_type", "unigram"}, {"normalization_rule_name", "nmt_nfkc"}, {"vocab_size", "150"}});
@@ -191,6 +203,12 @@ TEST_CASE("what is no model is refused by its name") {
   CHECK(Contains(message(folder.Write("text", "This is a text, and no model.\n")), "no SentencePiece model"));
   CHECK(Contains(message(folder.Write("json", "{\"model\": {\"type\": \"BPE\"}}")), "no SentencePiece model"));
   CHECK(Contains(message(folder.Write("short", ReadFile(Data("own.model")).substr(0, 3000))), "damaged"));
+  std::string odd = ReadFile(Data("own.model"));
+  odd.replace(odd.find("<0x41>"), 6, "<0x\n1>");  // the library quotes it
+  const std::string path = folder.Write("odd", odd);
+  const std::string text = MessageOf<UsageError>([&] { MakeTokenizer(path); });
+  CHECK(Contains(text, "<0x\\n1>"));
+  CHECK_FALSE(Contains(text, "\n"));
   CHECK(IdentifyTokenizer("bytes").id == "bytes");
   CHECK(IdentifyTokenizer("bytes").vocabulary == 257);
   CHECK(IdentifyTokenizer(Data("own.model")).vocabulary == 400);
@@ -231,6 +249,7 @@ TEST_CASE("damaged normalization rules are refused") {
   REQUIRE(rules.size() > 10'000);
   CheckNormalizationRules(rules);
   CheckNormalizationRules("");
+  CHECK_THROWS_AS(CheckNormalizationRules(std::string(6, '\0')), UsageError);  // a trie of no units
   for (const std::string& broken : {rules.substr(0, 3), rules.substr(0, 4), rules.substr(0, rules.size() / 2),
                                     rules.substr(0, rules.size() - 1), "\x03" + rules.substr(1)})
     CHECK_THROWS_AS(CheckNormalizationRules(broken), UsageError);
