@@ -17,6 +17,7 @@
 //        "checkpoint.rename", "checkpoint.latest", "checkpoint.remove" (of an old one), "checkpoint.remove.files" (it
 //        has lost its name),
 //        "convert.piece", "convert.rename" (before a conversion's piece counts, before a token file gets its name),
+//        "control.start", "control.shutdown" (of ds-launch's gRPC server), "local.shutdown" (of ds-agent's),
 //        "arena" (nan: a rank's arena starts filled with NaN, so that a read before a write shows).
 // Example: DS_FAILPOINT='step:5/BackwardWeight layer1.mlp*,rank=1,attempt=1,kill'
 #pragma once

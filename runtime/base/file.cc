@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -14,6 +15,8 @@ namespace ds {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kOldLinkSeconds = 60;
 
 /// Closes a descriptor at the end of a scope.
 struct Descriptor {
@@ -83,7 +86,26 @@ void MakeDirectories(const fs::path& path) {
   if (!fs::is_directory(path, error)) throw RuntimeError(path.string() + " exists and is not a folder");
 }
 
+namespace {
+
+/// What killed processes left of links that they were about to put in the place of `link`. A link lives for a moment,
+/// so one of a minute ago is nobody's, on whichever machine its process ran.
+void RemoveOldLinks(const fs::path& link) {
+  const std::string prefix = link.filename().string() + ".tmp.";
+  std::error_code ignored;
+  for (fs::directory_iterator i(link.has_parent_path() ? link.parent_path() : fs::path("."), ignored), end;
+       !ignored && i != end; i.increment(ignored)) {
+    const std::string name = i->path().filename().string();
+    struct stat info {};
+    if (!name.starts_with(prefix) || ::lstat(i->path().c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) continue;
+    if (::time(nullptr) - info.st_mtime > kOldLinkSeconds) ::unlink(i->path().c_str());
+  }
+}
+
+}  // namespace
+
 void ReplaceSymlink(const fs::path& target, const fs::path& link) {
+  RemoveOldLinks(link);
   fs::path temporary = link.string() + ".tmp." + std::to_string(::getpid());
   ::unlink(temporary.c_str());
   if (::symlink(target.c_str(), temporary.c_str()) != 0)

@@ -12,12 +12,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/signal.h"
+#include "runtime/base/text.h"
 
 extern char** environ;
 
@@ -46,7 +48,7 @@ std::string FindProgram(const std::string& name, const std::vector<std::string>&
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
     begin = end + 1;
   }
-  throw SystemError("cannot find the program " + name + " in PATH", ENOENT);
+  throw SystemError("cannot find the program " + Shown(name, 400) + " in PATH", ENOENT);
 }
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
@@ -105,6 +107,29 @@ struct ChildPlan {
   FailChild(report);
 }
 
+/// What execve's error is about where that is not the program itself: its interpreter, or what it is handed.
+std::string WhatIsMissing(const std::string& program, const SpawnOptions& options, int error) {
+  if (error == E2BIG) {
+    size_t bytes = 0;
+    for (const auto* list : {&options.argv, &options.environment})
+      for (const std::string& text : *list) bytes += text.size() + 1 + sizeof(char*);
+    return ": its arguments and environment have " + std::to_string(bytes) +
+           " bytes, more than the system hands to a process (a quarter of `ulimit -s`): hand values over in a file";
+  }
+  const std::string path =
+      program[0] == '/' || options.working_directory.empty() ? program : options.working_directory + "/" + program;
+  if (error != ENOENT || ::access(path.c_str(), F_OK) != 0) return "";
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  if (!line.starts_with("#!")) return ": the file is there, and its dynamic loader is not (`file` names it)";
+  const size_t begin = std::min(line.find_first_not_of(" \t", 2), line.size());
+  const size_t end = line.find_first_of(" \t", begin);
+  return ": its first line names the interpreter " + Shown(line.substr(begin, end - begin), 200) +
+         ", which is not there" +
+         (line.ends_with('\r') ? " (the line ends in CRLF, and the carriage return is taken for part of it)" : "");
+}
+
 }  // namespace
 
 pid_t Spawn(const SpawnOptions& options) {
@@ -115,7 +140,7 @@ pid_t Spawn(const SpawnOptions& options) {
   if (null < 0 || ::pipe2(report, O_CLOEXEC) != 0) {
     int error = errno;
     if (null >= 0) ::close(null);
-    throw SystemError("cannot start " + program, error);
+    throw SystemError("cannot start " + Shown(program, 400), error);
   }
   ChildPlan plan{
       program.c_str(),
@@ -148,8 +173,8 @@ pid_t Spawn(const SpawnOptions& options) {
   ::close(report[0]);
   if (error != 0) {
     if (pid > 0) ::waitpid(pid, nullptr, 0);
-    std::string where = options.working_directory.empty() ? "" : " in " + options.working_directory;
-    throw SystemError("cannot start " + program + where, error);
+    std::string where = options.working_directory.empty() ? "" : " in " + Shown(options.working_directory, 400);
+    throw SystemError("cannot start " + Shown(program, 400) + where + WhatIsMissing(program, options, error), error);
   }
   return pid;
 }

@@ -12,9 +12,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <random>
+#include <system_error>
 
 #include "runtime/base/error.h"
 #include "runtime/base/process.h"
+#include "runtime/base/text.h"
 
 namespace ds {
 namespace {
@@ -125,7 +127,11 @@ SocketFolder::SocketFolder() {
   ProcessId self = IdentifyProcess(::getpid());
   std::string pattern = (TemporaryFolder() / kPrefix).string() + PidNamespace() + "." + std::to_string(self.pid) + "." +
                         std::to_string(self.start_time) + ".XXXXXX";
-  if (!::mkdtemp(pattern.data())) throw SystemError("cannot make the folder " + pattern, errno);  // mode 0700
+  if (!::mkdtemp(pattern.data())) {  // mode 0700
+    throw RuntimeError("cannot make a folder for sockets, " + Shown(pattern, 200) + ": " +
+                       std::generic_category().message(errno) + "; set TMPDIR to a folder that can be written, with " +
+                       "fewer than " + std::to_string(kLongestFolder) + " bytes in its path");
+  }
   path_ = pattern;
   lock_fd_ = LockFolder(path_);
 }

@@ -96,6 +96,10 @@ std::string Nearest(std::string_view name, const std::vector<std::string>& candi
   return best;
 }
 
+std::string Count(int64_t number, std::string_view what) {
+  return std::to_string(number) + " " + std::string(what) + (number == 1 ? "" : "s");
+}
+
 std::string Lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) {

@@ -29,6 +29,9 @@ size_t EditDistance(std::string_view a, std::string_view b);
 /// The candidate nearest to `name`, the first of equals; empty where there is none.
 std::string Nearest(std::string_view name, const std::vector<std::string>& candidates);
 
+/// "1 rank", "2 ranks".
+std::string Count(int64_t number, std::string_view what);
+
 /// ASCII letters in lower case.
 std::string Lower(std::string_view text);
 
