@@ -12,6 +12,7 @@
 #include "proto/deepshard.grpc.pb.h"
 #include "proto/hand_over.h"
 #include "proto/names.h"
+#include "proto/repair_strings.h"
 #include "proto/stream.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
@@ -160,6 +161,7 @@ void LauncherLink::Join(const pb::NodeFacts& facts) {
   request.set_build(BuildVersion());
   request.set_epoch(own.epoch());
   *request.mutable_facts() = facts;
+  RepairStrings(request);  // paths and what files of the system say may be any bytes
   pb::JoinReply reply;
   grpc::ClientContext context;
   context.set_deadline(Deadline(kCallSeconds));
@@ -168,8 +170,10 @@ void LauncherLink::Join(const pb::NodeFacts& facts) {
   grpc::Status status = impl_->stub->Join(&context, request, &reply);
   impl_->calls.Remove(&context);
   if (!status.ok()) {
-    throw Error(ExitCode::preflight,
-                "the launcher at " + impl_->address + " did not let this agent in: " + status.error_message());
+    throw Error(ExitCode::preflight, "the launcher at " + impl_->address + " did not let this agent in: " +
+                                         (status.error_message().empty()
+                                              ? "gRPC status " + std::to_string(status.error_code()) + ", no reason"
+                                              : status.error_message()));
   }
   auto session_context = std::make_unique<grpc::ClientContext>();
   impl_->context = session_context.get();
@@ -185,6 +189,7 @@ void LauncherLink::Send(pb::AgentMessage message) {
   message.set_job_id(impl_->bootstrap.job_id());
   message.set_node(impl_->bootstrap.node());
   message.set_epoch(impl_->bootstrap.epoch());
+  RepairStrings(message);
   std::lock_guard lock(impl_->sending);
   message.set_sequence(++impl_->sent);
   impl_->session->Send(std::move(message));

@@ -10,6 +10,7 @@
 #include "proto/hand_over.h"
 #include "proto/stream.h"
 #include "runtime/base/error.h"
+#include "runtime/base/failpoint.h"
 #include "runtime/base/socket.h"
 
 namespace ds {
@@ -97,7 +98,7 @@ LocalServer::LocalServer(LauncherLink& launcher, std::string job_id, Callbacks c
     : impl_(std::make_unique<Impl>(launcher, std::move(job_id), std::move(callbacks))) {
   impl_->path = (impl_->folder.path() / "socket").string();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + impl_->path, grpc::InsecureServerCredentials());
+  builder.AddListeningPort(LocalAddress(impl_->path), grpc::InsecureServerCredentials());
   SetServerOptions(builder, 60);
   builder.RegisterService(impl_.get());
   impl_->started.Give();
@@ -105,7 +106,10 @@ LocalServer::LocalServer(LauncherLink& launcher, std::string job_id, Callbacks c
   if (!impl_->server) throw RuntimeError("cannot listen for workers on " + impl_->path);
 }
 
-LocalServer::~LocalServer() { impl_->server->Shutdown(Deadline(0.1)); }
+LocalServer::~LocalServer() {
+  Failpoint("local.shutdown");
+  impl_->server->Shutdown(Deadline(0.1));
+}
 
 const std::string& LocalServer::socket_path() const { return impl_->path; }
 

@@ -19,9 +19,11 @@
 #include "proto/channel.h"
 #include "proto/deepshard.pb.h"
 #include "proto/version.h"
+#include "runtime/base/end_within.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/secret.h"
+#include "runtime/base/start_limits.h"
 #include "runtime/base/terminal.h"
 
 namespace {
@@ -40,6 +42,8 @@ constexpr char kHelp[] =
     "  --leave-signals   where signals reach every process of the job at once (SLURM): the launcher decides what\n"
     "                    follows\n"
     "  --help, --version\n";
+
+constexpr double kEndSeconds = 5;  // once its part in the job is over: gRPC may not come to an end
 
 /// Some 3 KB an agent: enough for a job of 20,000 nodes.
 constexpr size_t kMaxMessage = 64u << 20;
@@ -187,11 +191,13 @@ int main(int argc, char** argv) {
       wipe();
     });
     ds::KeepMemoryPrivate();
+    ds::CheckStartLimits("ds-agent");
     int code = 0;
     {
       ds::Agent agent(bootstrap, {options.attached ? STDIN_FILENO : -1, options.leave_signals});
       wipe();
       code = agent.Run();
+      ds::EndWithin(kEndSeconds, code);
     }
     if (code > 128) EndBySignal(code - 128);
     return code;

@@ -8,6 +8,7 @@
 #include "proto/names.h"
 #include "proto/version.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/end_within.h"
 #include "runtime/base/error.h"
 #include "runtime/base/random.h"
 #include "runtime/base/secret.h"
@@ -42,7 +43,10 @@ Agents::Agents(Options options)
   clock_offsets_.resize(options_.hosts.size());
 }
 
-Agents::~Agents() { EndAll(); }
+Agents::~Agents() {
+  EndAll();
+  server_.reset();  // before what its threads use
+}
 
 std::optional<Cause> Agents::BringUp() {
   ControlServer::Options server;
@@ -54,7 +58,11 @@ std::optional<Cause> Agents::BringUp() {
   server.nodes = static_cast<uint32_t>(options_.hosts.size());
   server.lease_seconds = options_.settings.lease_seconds;
   server.on_event = [this](ControlEvent event) { queue_.Push(std::move(event)); };
+  EndWithin(options_.settings.join_seconds, static_cast<int>(ExitCode::preflight),
+            "error: ds-launch could not begin to listen for agents within launch.join_seconds: gRPC hangs; is this "
+            "machine out of memory, threads or open files?");
   server_ = std::make_unique<ControlServer>(server, authority_);
+  EndInItsTime();
   std::vector<AgentPlace> agents;
   for (uint32_t node = 0; node < options_.hosts.size(); ++node) {
     agents.push_back({node, options_.hosts[node], Secret(node)});
@@ -183,7 +191,6 @@ void Agents::EndAll() {
   if (server_) server_->EndSessions();
   // Agents that did not all join have no workers to end: they need no time.
   bootstrap_->EndAll(/*patience_seconds=*/joined_ ? 8 : 0.5);
-  server_.reset();
 }
 
 }  // namespace ds

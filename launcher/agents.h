@@ -40,7 +40,8 @@ class Agents {
   /// Checks that the bootstrap reaches every host. Throws UsageError naming the host. Makes the job's credentials and
   /// takes this process's signals; call on the main thread before there are others.
   explicit Agents(Options options);
-  ~Agents();  ///< ends what is left
+  /// Ends what is left, and gRPC, whose shutdown is not ours to bound: say all there is to say before, and EndWithin.
+  ~Agents();
 
   /// A file that agents look for, and what it holds: to see whether the output folder is shared. Before BringUp.
   void SetToken(std::string path, std::string token) {

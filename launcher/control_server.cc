@@ -18,6 +18,7 @@
 #include "proto/stream.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
+#include "runtime/base/failpoint.h"
 
 namespace ds {
 namespace {
@@ -286,6 +287,7 @@ ControlServer::ControlServer(const Options& options, const JobAuthority& authori
   SetServerOptions(builder, options.lease_seconds);
   builder.RegisterService(impl_.get());
   impl_->started.Give();
+  Failpoint("control.start");
   impl_->server = builder.BuildAndStart();
   if (!impl_->server) throw RuntimeError("cannot listen for agents on " + options.bind_address);
   impl_->door->Open();
@@ -304,6 +306,7 @@ ControlServer::~ControlServer() {
   }
   impl_->store.BeginAttempt(-1);
   impl_->door->Close();
+  Failpoint("control.shutdown");
   impl_->server->Shutdown(Deadline(0.2));
 }
 

@@ -104,8 +104,8 @@ std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t avail
 }
 
 std::string DescribeJob(const Job& job) {
-  std::string text = "Job " + job.spec.name + ": " + std::to_string(job.world()) + " ranks on " +
-                     std::to_string(job.Nodes().size()) + (job.Nodes().size() == 1 ? " node" : " nodes") +
+  std::string text = "Job " + job.spec.name + ": " + Count(job.world(), "rank") + " on " +
+                     Count(static_cast<int64_t>(job.Nodes().size()), "node") +
                      (job.Nodes().size() < job.hosts.size()
                           ? ", " + std::to_string(job.hosts.size() - job.Nodes().size()) + " spare (launch.min_nodes)"
                           : "") +

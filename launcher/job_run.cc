@@ -21,9 +21,11 @@
 #include "launcher/reachability.h"
 #include "launcher/screen.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/end_within.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/random.h"
+#include "runtime/base/start_limits.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/manifest.h"
 #include "runtime/run/prepare.h"
@@ -42,6 +44,7 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kBeatEvery = std::chrono::seconds(1);
 constexpr size_t kLastLines = 20;          // of each rank, for the final report
 constexpr size_t kLongestLastLine = 2000;  // bytes
+constexpr double kEndSeconds = 5;          // after the last line: gRPC may not come to an end
 constexpr const char* kTokenFile = ".token";
 
 MonitorSettings SettingsOf(const Job& job, bool sees_agents_end) {
@@ -113,6 +116,9 @@ RunDirectory MakeRunDirectory(const Job& job) {
   if (RepairUtf8(output.string()) != output.string())
     throw UsageError("--output " + Shown(output.string()) +
                      ": its path is not UTF-8, and JSON files name it; choose another");
+  if (Shown(output.string(), output.string().size()) != output.string())
+    throw UsageError("--output " + Shown(output.string(), 400) +
+                     ": its path has a control character (a newline, say), and lines of logs name it; choose another");
   try {
     return RunDirectory(job.options.output, job.spec.name);
   } catch (const std::exception& error) {  // std::filesystem's too: the working directory may be gone
@@ -132,11 +138,11 @@ class Run {
         screen_(MakeScreen(ScreenJobOf(job, directory_))) {}
 
   int Execute() {
-    screen_->Notice("run " + directory_.path().string() + ": " + std::to_string(job_.world()) + " ranks on " +
-                    std::to_string(job_.Nodes().size()) + (job_.Nodes().size() == 1 ? " node" : " nodes") +
+    screen_->Notice("run " + directory_.path().string() + ": " + Count(job_.world(), "rank") + " on " +
+                    Count(static_cast<int64_t>(job_.Nodes().size()), "node") +
                     (job_.Nodes().size() < job_.hosts.size() ? ", the others are spares" : ""));
     Guarded([&] { WriteStart(); });
-    if (!finished_) BringUp();
+    if (!finished_) Told([&] { BringUp(); });
     if (!finished_) Perform(monitor_.Begin(Clock::now()));
     while (!finished_) Once();
     screen_->Close();
@@ -511,7 +517,7 @@ class Run {
       FillStart(static_cast<uint32_t>(nodes[i]), i, resume, *message.mutable_start());
       agents_.Send(static_cast<uint32_t>(nodes[i]), std::move(message));
     }
-    Record("start", "", -1, "attempt " + std::to_string(attempt) + ": " + std::to_string(job_.world()) + " workers");
+    Record("start", "", -1, "attempt " + std::to_string(attempt) + ": " + Count(job_.world(), "worker"));
   }
 
   /// `group`: the node's place among those that have ranks.
@@ -586,6 +592,22 @@ class Run {
     }
   }
 
+  /// What stops a start is the job's cause, in its files too.
+  template <class Body>
+  void Told(Body body) {
+    int code = static_cast<int>(ExitCode::failure);
+    std::string why;
+    try {
+      return body();
+    } catch (const Error& error) {
+      code = static_cast<int>(error.code());
+      why = error.what();
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    Stop({"launcher", "", -1, 0, code, why});
+  }
+
   /// When nothing is left to end: a file that cannot be written is told, the others are still tried.
   template <class Body>
   void WriteLast(Body body) {
@@ -644,7 +666,12 @@ class Run {
 int RunJob(const Job& job) {
   RaiseOpenFileLimit();
   ::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is a failed write, with a reason, not a death
-  return Run(job).Execute();
+  CheckStartLimits("ds-launch");
+  auto run = std::make_unique<Run>(job);
+  const int code = run->Execute();
+  EndWithin(kEndSeconds, code);
+  run.reset();
+  return code;
 }
 
 }  // namespace ds

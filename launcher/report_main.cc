@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,18 @@
 #include "launcher/reachability.h"
 #include "proto/channel.h"
 #include "proto/version.h"
+#include "runtime/base/end_within.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/secret.h"
+#include "runtime/base/start_limits.h"
 #include "runtime/base/terminal.h"
 #include "runtime/base/text.h"
 #include "runtime/job/filter.h"
 #include "runtime/job/hostfile.h"
 #include "runtime/job/preflight_names.h"
+
+constexpr double kEndSeconds = 5;  // after the last line: gRPC may not come to an end
 
 namespace ds {
 namespace {
@@ -53,7 +58,8 @@ void Tell(const Agents& agents, const Cause& trouble) {
   throw Error(static_cast<ExitCode>(trouble.signal != 0 ? 128 + trouble.signal : trouble.code), Join(messages, "\n"));
 }
 
-Findings Collect(const ReportOptions& options) {
+/// `kept`: the agents, for the caller to end once all is said.
+Findings Collect(const ReportOptions& options, std::unique_ptr<Agents>& kept) {
   Findings found;
   found.hosts = {{"localhost", "", {0}}};
   if (!options.hostfile.empty()) {
@@ -69,7 +75,9 @@ Findings Collect(const ReportOptions& options) {
   settings.contain = options.contain;
   settings.interface = options.interface;
   settings.look_closer = true;
-  Agents agents(settings);
+  CheckStartLimits("ds-report");
+  kept = std::make_unique<Agents>(settings);
+  Agents& agents = *kept;
   if (std::optional<Cause> trouble = agents.BringUp()) Tell(agents, *trouble);
   PreflightNeeds needs;
   needs.skip = options.skip_checks;
@@ -114,7 +122,7 @@ void Print(const ReportOptions& options, const Findings& found) {
   for (const std::string& line : lines) std::printf("%s\n", line.c_str());
 }
 
-int Main(int argc, char** argv) {
+int Main(int argc, char** argv, std::unique_ptr<Agents>& agents) {
   CLI::App app(
       "What each node has (processor, memory, GPUs, limits, disks, clock), where nodes differ, and the preflight of\n"
       "a job on them, each check with its time. Exit code 3: a check failed, or a host could not be reached.",
@@ -163,8 +171,9 @@ int Main(int argc, char** argv) {
   }
   if (!IsContainMode(options.contain))
     throw UsageError("--contain " + options.contain + ": expected auto, cgroup, namespace or process");
-  const Findings found = Collect(options);
+  const Findings found = Collect(options, agents);
   Print(options, found);
+  std::fflush(stdout);
   return found.failed ? static_cast<int>(ExitCode::preflight) : 0;
 }
 
@@ -174,13 +183,19 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   ds::PrepareGrpc();
   ds::KeepMemoryPrivate();
+  std::unique_ptr<ds::Agents> agents;
+  int code = 1;
   try {
-    return ds::Main(argc, argv);
+    code = ds::Main(argc, argv, agents);
   } catch (const ds::Error& error) {
     ds::LogError(error.what());
-    return static_cast<int>(error.code());
+    code = static_cast<int>(error.code());
   } catch (const std::exception& error) {
     ds::LogError(error.what());
-    return 1;
   }
+  if (!agents) return code;
+  agents->EndAll();
+  ds::EndWithin(kEndSeconds, code);
+  agents.reset();
+  return code;
 }

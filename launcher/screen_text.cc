@@ -116,7 +116,7 @@ std::vector<std::string> LiveRows(const LiveState& state, int columns, int rows)
   auto add = [&](const std::string& text, const char* code) {
     result.push_back(Colored(Cut(text, columns - 1), code, state.color && code));
   };
-  add(job.name + "  " + std::to_string(job.rank_hosts.size()) + " ranks  " + job.run_directory, "1");
+  add(job.name + "  " + Count(static_cast<int64_t>(job.rank_hosts.size()), "rank") + "  " + job.run_directory, "1");
   if (!foreign) {
     double part = static_cast<double>(state.last.step()) / static_cast<double>(job.steps);
     add(Bar(part, std::clamp(columns / 4, 10, 40)) + " " + StepCount(state.last, job.steps) +
@@ -135,7 +135,8 @@ std::vector<std::string> LiveRows(const LiveState& state, int columns, int rows)
     const char* code = health.since_progress_seconds() > 20 ? "33" : nullptr;
     add(RankRow(health, job.rank_hosts[i], foreign), code);
   }
-  if (shown < state.ranks.size()) add("  and " + std::to_string(state.ranks.size() - shown) + " ranks more", "2");
+  if (shown < state.ranks.size())
+    add("  and " + Count(static_cast<int64_t>(state.ranks.size() - shown), "rank") + " more", "2");
   return result;
 }
 

@@ -1,7 +1,9 @@
 #include "proto/channel.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "proto/version.h"
 
@@ -44,8 +46,21 @@ std::shared_ptr<grpc::Channel> SecureChannel(const std::string& address, const s
   return grpc::CreateCustomChannel(address, grpc::SslCredentials(options), arguments);
 }
 
+/// A URI: bytes that mean something there, or are none of its characters, are written %XX (RFC 3986).
+std::string LocalAddress(const std::string& path) {
+  std::string out = "unix:";
+  for (const char c : path) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       std::string_view("/._-~").find(c) != std::string_view::npos;
+    char code[4];
+    std::snprintf(code, sizeof code, "%%%02X", static_cast<unsigned char>(c));
+    out += plain ? std::string(1, c) : code;
+  }
+  return out;
+}
+
 std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket_path) {
-  return grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(), Arguments(60));
+  return grpc::CreateCustomChannel(LocalAddress(socket_path), grpc::InsecureChannelCredentials(), Arguments(60));
 }
 
 std::shared_ptr<grpc::ServerCredentials> MutualTls(const TlsIdentity& identity) {

@@ -23,6 +23,9 @@ void PrepareGrpc();
 std::shared_ptr<grpc::Channel> SecureChannel(const std::string& address, const std::string& server_name,
                                              const TlsIdentity& identity, double silence_seconds);
 
+/// gRPC's name of the Unix socket at `path`, whatever bytes that has.
+std::string LocalAddress(const std::string& path);
+
 /// A channel to a Unix socket.
 std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket_path);
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 
+#include "launcher/bootstrap/agent_errors.h"
 #include "launcher/bootstrap/bootstrap.h"
 #include "launcher/bootstrap/this_machine.h"
 #include "runtime/base/cgroup.h"
@@ -101,6 +102,7 @@ class LocalBootstrap final : public Bootstrap {
     options.new_session = true;
     options.parent_death_signal = SIGCONT;  // a stopped agent wakes, finds its launcher gone and ends its workers
     try {
+      options.stderr_fd = errors_.Open(node);
       pid_t pid = Spawn(options);
       std::lock_guard lock(mutex_);  // Ended waits until the agent is known
       watcher_.Watch(pid);
@@ -108,8 +110,10 @@ class LocalBootstrap final : public Bootstrap {
     } catch (...) {
       ::close(pipe[0]);
       ::close(pipe[1]);
+      if (options.stderr_fd >= 0) ::close(options.stderr_fd);
       throw;
     }
+    ::close(options.stderr_fd);
     ::close(pipe[0]);
     WriteSecret(pipe[1], secret);
     ::close(pipe[1]);
@@ -124,7 +128,7 @@ class LocalBootstrap final : public Bootstrap {
       node = it->second;
       agents_.erase(it);
     }
-    on_end_({node, end});
+    on_end_({node, end, errors_.Reason(node)});
     ended_.notify_all();
   }
 
@@ -134,7 +138,8 @@ class LocalBootstrap final : public Bootstrap {
   std::condition_variable ended_;
   std::map<pid_t, uint32_t> agents_;
   std::vector<ProcessId> before_;  ///< children that this process had before: not ours to end
-  ProcessWatcher watcher_;         // last: its thread uses the rest
+  AgentErrors errors_;
+  ProcessWatcher watcher_;  // last: its thread uses the rest
 };
 
 }  // namespace

@@ -92,6 +92,78 @@ TEST_CASE("64 open files: an error that names them, not a crash; two ranks still
   CHECK(job.NothingLeft());
 }
 
+TEST_CASE("Limits with which gRPC hangs or aborts end ds-launch before it starts, with what is needed") {
+  for (const auto& [limit, says] : {std::pair("ulimit -v 200000", "address space is limited to 200000 KiB"),
+                                    std::pair("ulimit -v 50000", "needs 1048576 at least"),
+                                    std::pair("ulimit -n 12", "it may open 12 files (hard limit, RLIMIT_NOFILE)"),
+                                    std::pair("ulimit -n 14", "needs 64 at least")}) {
+    CAPTURE(limit);
+    LaunchSetting setting;
+    setting.arguments = {"--", "true"};
+    setting.shell_prelude = limit;
+    LaunchedJob job(setting);
+    CHECK(job.Wait(10) == 3);
+    INFO(job.output());
+    CHECK(job.output().find(says) != std::string::npos);
+    CHECK(job.NothingLeft());
+  }
+}
+
+TEST_CASE("Whatever gRPC does, ds-launch and its agents end: with the job's exit code, all files written") {
+  SECTION("its shutdown hangs") {
+    for (const char* where : {"control.shutdown,hang", "local.shutdown,hang"}) {
+      CAPTURE(where);
+      LaunchSetting setting;
+      setting.environment = {{"DS_FAILPOINT", where}};
+      setting.arguments = {"--num-gpus", "1", "--", "sh", "-c", "exit 9"};
+      LaunchedJob job(setting);
+      CHECK(job.Wait(20) == 9);
+      CHECK(CauseOf(job.Summary(), "kind") == "worker_exit");
+      CHECK(job.output().find("sh failed (exit code 9)") != std::string::npos);
+      CHECK(job.NothingLeft());
+    }
+  }
+  SECTION("its start hangs") {
+    LaunchSetting setting;
+    setting.environment = {{"DS_FAILPOINT", "control.start,hang"}};
+    setting.arguments = {"--set", "launch.join_seconds=1", "--", "true"};
+    LaunchedJob job(setting);
+    CHECK(job.Wait(20) == 3);
+    CHECK(job.output().find("could not begin to listen for agents within launch.join_seconds") != std::string::npos);
+    CHECK(job.NothingLeft());
+  }
+}
+
+TEST_CASE("An agent that cannot start says why in the cause: TMPDIR, with what to do") {
+  LaunchSetting setting;
+  setting.arguments = {"--", "true"};
+  setting.shell_prelude = "export TMPDIR=/nonexistent";
+  LaunchedJob job(setting);
+  REQUIRE(job.Wait() == 3);
+  INFO(job.output());
+  const std::string message = CauseOf(job.Summary(), "message");
+  CHECK(message.find("cannot make a folder for sockets, /nonexistent/ds-agent.") != std::string::npos);
+  CHECK(message.find("No such file or directory; set TMPDIR to a folder that can be written") != std::string::npos);
+  const size_t last = job.output().rfind("true failed (exit code 3): ");
+  REQUIRE(last != std::string::npos);
+  CHECK(job.output().find("set TMPDIR", last) != std::string::npos);
+}
+
+TEST_CASE("TMPDIR may have any bytes: blanks, what means something in a URI, no UTF-8") {
+  for (const char* name : {"a b%41?#", "t\\377"}) {
+    CAPTURE(name);
+    LaunchSetting setting;
+    setting.hosts = "127.0.0.3 slots=1\n";
+    setting.arguments = {"fake.yaml", "--hostfile", "hosts"};  // its worker reaches the agent there
+    setting.shell_prelude = std::string("export TMPDIR=\"$PWD/$(printf '") + (*name == 't' ? name : "a b%%41?#") +
+                            "')\"; mkdir \"$TMPDIR\"";
+    LaunchedJob job(setting, 3);
+    CHECK(job.Wait() == 0);
+    INFO(job.output());
+    CHECK(job.NothingLeft());
+  }
+}
+
 TEST_CASE("Checks that pass are one line; the report has each with its time") {
   LaunchSetting setting;
   setting.hosts = "127.0.0.2 slots=1\n127.0.0.3 slots=1\n";
