@@ -118,6 +118,7 @@ void ApplyKeyOptions(const LaunchOptions& options, JobSpec& spec) {
 JobSpec SpecOfProgram(const LaunchOptions& options) {
   JobSpec spec;
   spec.name = ProgramName(options);
+  bool named = false, suspects = false;
   for (const Override& change : options.overrides) {
     const Key* found = nullptr;
     for (const Key& key : Keys()) {
@@ -125,6 +126,12 @@ JobSpec SpecOfProgram(const LaunchOptions& options) {
       if (applies && key.path == change.key) found = &key;
     }
     std::string flag = "--set " + change.key + "=" + change.value;
+    if (!found && (change.key == "launch.env" || change.key.starts_with("launch.env."))) {
+      const std::string name =
+          change.key == "launch.env" ? "NAME" : change.key.substr(std::string("launch.env.").size());
+      throw UsageError(flag + ": it is of job files; a program's variables are given by --export " + Shown(name) +
+                       "=VALUE");
+    }
     if (!found) {
       throw UsageError(flag + ": a program has no such key; job.name and launch.* apply to it (variables: --export)");
     }
@@ -134,7 +141,19 @@ JobSpec SpecOfProgram(const LaunchOptions& options) {
     } catch (const ValueError& error) {
       throw UsageError(flag + ": " + error.reason());
     }
+    named = named || change.key == "job.name";
+    suspects = suspects || change.key == "launch.suspect_seconds";
   }
+  LaunchConfig& launch = spec.launch;
+  if (!suspects) launch.suspect_seconds = std::min(launch.suspect_seconds, launch.lease_seconds);
+  if (launch.suspect_seconds > launch.lease_seconds)
+    throw UsageError(
+        "--set launch.suspect_seconds: more than launch.lease_seconds, after which a node is lost; write at "
+        "most that");
+  if (!named && !IsJobName(spec.name))
+    throw UsageError("-- " + Shown(options.program[0]) +
+                     ": a run is named after its program, and this name can be no folder's: name an executable, or add "
+                     "--set job.name=NAME");
   return spec;
 }
 

@@ -30,9 +30,10 @@ constexpr char kDescription[] =
 
 constexpr char kFooter[] =
     "\nExit codes: 0 completed; 2 the command line, a file or the spec is wrong, or the plan does not fit; 3 a node\n"
-    "failed its preflight or could not be reached; 4 a node or its agent was lost; 5 no progress; 128+n the first "
-    "cause\n"
-    "was signal n; otherwise the exit code of the program that failed first. docs/operations.md says more.\n";
+    "failed its preflight or could not be reached; 4 a node or its agent was lost; 5 no progress; 75 workers lost "
+    "their "
+    "peers;\n127 a program could not be started; 128+n the first cause was signal n; otherwise the exit code of the "
+    "program\nthat failed first, 1 also for trouble of ds-launch's own. docs/operations.md says more.\n";
 
 /// Options that stand for a key of the spec, launch.NAME.
 const std::vector<std::pair<std::string, std::string>> kKeyOptions = {
@@ -58,8 +59,7 @@ int ParseCount(std::string_view text, const std::string& flag, int most = kMaxHo
   int value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > most) {
-    throw UsageError(flag + ": expected a number from 1 to " + std::to_string(most) + ", got `" + std::string(text) +
-                     "`");
+    throw UsageError(flag + ": expected a number from 1 to " + std::to_string(most) + ", got `" + Shown(text) + "`");
   }
   return value;
 }
@@ -214,6 +214,7 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
     if (app.count(flag) == 0) continue;
     std::string value = key_options[flag];
     if (flag == "--ssh-config" || flag == "--daemon-site") value = std::filesystem::absolute(value).string();
+    if (flag.ends_with("-port")) ParseCount(value, flag, 65535);  // 0 is what leaving it out means
     options.key_options.push_back({flag, KeyOf(flag), value});
   }
   for (const std::string& text : overrides) options.overrides.push_back(ParseOverride(text));

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -9,7 +11,7 @@
 #include <optional>
 
 #include "runtime/base/error.h"
-#include "runtime/base/file.h"
+#include "runtime/base/input_file.h"
 #include "runtime/base/process.h"
 #include "runtime/base/text.h"
 #include "runtime/job/env_file.h"
@@ -86,6 +88,27 @@ std::pair<std::string, std::string> ParseExport(const std::string& text) {
   return {name, *inherited};
 }
 
+/// Arguments and variables of a process together, as execve(2) has it: a quarter of the stack, 6 MiB at most. What the
+/// node's own environment has comes to it; Spawn tells where only that is too much.
+void CheckTotal(const std::vector<VariableSource>& sources, const std::vector<std::string>& arguments) {
+  constexpr uint64_t kLeast = 128 << 10, kMost = 6 << 20;
+  std::map<std::string, uint64_t> sizes;  // later values take the place of earlier ones
+  for (const VariableSource& source : sources)
+    for (const auto& [name, value] : source.variables) sizes[name] = name.size() + value.size() + 2 + sizeof(char*);
+  uint64_t total = 0;
+  for (const auto& [name, size] : sizes) total += size;
+  for (const std::string& argument : arguments) total += argument.size() + 1 + sizeof(char*);
+  rlimit stack{};
+  ::getrlimit(RLIMIT_STACK, &stack);
+  const uint64_t most =
+      stack.rlim_cur == RLIM_INFINITY ? kMost : std::clamp<uint64_t>(stack.rlim_cur / 4, kLeast, kMost);
+  if (total <= most) return;
+  throw UsageError("the variables for workers" + std::string(arguments.empty() ? "" : " and the program's arguments") +
+                   " have " + std::to_string(total) + " bytes (launch.env, --export, " + kEnvFile +
+                   "), and Linux starts no process with more than " + std::to_string(most) +
+                   " of them (a quarter of `ulimit -s`): hand values over in a file");
+}
+
 /// Where DeepSpeed looks, in its order. DS_ENV_FILE names the file, or is a path.
 std::vector<fs::path> EnvFiles() {
   const char* named = std::getenv(kEnvFileVariable);
@@ -116,7 +139,7 @@ VariableSource ReadEnvFile(const fs::path& path, bool program) {
   std::string text;
   try {
     if (!fs::is_regular_file(path)) throw UsageError(path.string() + ": not a file of variables");
-    text = ReadFile(path);
+    text = ReadInputFile(path);
   } catch (const fs::filesystem_error& error) {
     throw UsageError(path.string() + ": " + error.code().message());
   } catch (const SystemError& error) {
@@ -166,6 +189,7 @@ std::vector<VariableSource> VariablesForWorkers(const JobSpec& spec, const Launc
     Check("--export", exports.variables.back().first, exports.variables.back().second, program);
   }
   sources.push_back(std::move(exports));
+  CheckTotal(sources, options.program);
   std::erase_if(sources, [](const VariableSource& source) { return source.variables.empty(); });
   return sources;
 }

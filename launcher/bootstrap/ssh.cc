@@ -24,9 +24,11 @@
 #include "proto/attach.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
+#include "runtime/base/input_file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/process.h"
 #include "runtime/base/socket.h"
+#include "runtime/base/text.h"
 
 namespace ds {
 namespace {
@@ -50,6 +52,11 @@ class SshBootstrap final : public Bootstrap {
           ended_processes_.push_back({pid, end});
           Wake();
         }) {
+    // ssh would wait for what never ends, and take a folder for an empty file.
+    const std::string& config = settings_.ssh_config;
+    if (const std::string why = config == "auto" ? "" : WhyNoFile(config); !why.empty())
+      throw UsageError("--ssh-config (launch.ssh_config): " + Shown(config, 400) + " " + why +
+                       "; name a file that ssh can read");
     BecomeSubreaper();  // what an ssh leaves behind (a ProxyCommand) becomes ours to end
     before_ = Descendants();
     ::signal(SIGPIPE, SIG_IGN);

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
-#include "runtime/base/file.h"
+#include "runtime/base/input_file.h"
 #include "runtime/job/problems.h"
 #include "runtime/job/tree.h"
 
@@ -44,6 +44,8 @@ std::string ProblemOf(const fs::path& path) {
     return path.string() +
            " does not exist, nor shards of it; `ds-convert data` makes it, and paths are relative to the job file";
   }
+  if (!fs::is_regular_file(path, error) && !fs::is_directory(path, error))
+    return path.string() + " is neither a regular file nor a folder";
   if (::access(path.c_str(), R_OK) != 0)
     return path.string() + " cannot be read: " + std::generic_category().message(errno);
   return "";
@@ -61,7 +63,7 @@ void CheckDataPaths(const JobSpec& spec, const std::string& path, const std::vec
   if (found.empty()) return;
   // The tree once more, for the place in the file.
   std::vector<std::string> duplicates;
-  const Value root = BuildTree(ReadFile(path), path, fs::path(path).parent_path().string(), overrides, duplicates);
+  const Value root = BuildTree(ReadInputFile(path), path, fs::path(path).parent_path().string(), overrides, duplicates);
   Problems problems(&root);
   for (const auto& [key, problem] : found) problems.Add(key, problem);
   problems.ThrowIfAny();

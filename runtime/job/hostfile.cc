@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <map>
 #include <numeric>
 
 #include "runtime/base/error.h"
-#include "runtime/base/file.h"
+#include "runtime/base/input_file.h"
 #include "runtime/base/text.h"
 #include "runtime/base/value.h"
 
@@ -190,15 +189,11 @@ std::vector<HostSlots> ParseHostfile(const std::string& text, const std::string&
 
 std::vector<HostSlots> LoadHostfile(const std::string& path) {
   std::string text;
-  std::error_code ignored;  // ReadFile tells it
-  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (std::filesystem::is_character_file(status) || std::filesystem::is_block_file(status)) {
-    throw UsageError("hostfile: " + path + " is a device; give --hostfile a file, or a pipe");  // it may never end
-  }
   try {
-    text = ReadFile(path);
+    text = ReadInputFile(path);
   } catch (const Error& error) {
-    throw UsageError("hostfile: " + std::string(error.what()) + "; give --hostfile a file that can be read");
+    throw UsageError("hostfile: " + std::string(error.what()) +
+                     "; give --hostfile a file that can be read, or `<(COMMAND)`");
   }
   return ParseHostfile(text, path);
 }

@@ -6,7 +6,7 @@
 
 #include "kernels/fp8_linear.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file.h"
+#include "runtime/base/input_file.h"
 #include "runtime/base/text.h"
 #include "runtime/job/checks.h"
 #include "runtime/job/deepspeed.h"
@@ -125,6 +125,9 @@ void FillIn(const Value& root, JobSpec& spec) {
   if (!IsWritten(root, "model.qkv_bias") && !(preset != nullptr && preset->own_qkv_bias)) model.qkv_bias = model.bias;
   if (model.max_positions == 0) model.max_positions = spec.data.sequence_length;
   if (spec.data.sequence_length == 0) spec.data.sequence_length = model.max_positions;
+  LaunchConfig& launch = spec.launch;
+  if (!IsWritten(root, "launch.suspect_seconds"))
+    launch.suspect_seconds = std::min(launch.suspect_seconds, launch.lease_seconds);
 }
 
 /// The layers that training.fp8 leaves in bf16, since their shape has no 8-bit products: "qkv, down".
@@ -152,8 +155,7 @@ void AddNotes(JobSpec& spec) {
   if (spec.training.recompute == RecomputeMode::activation && spec.model.activation != Activation::swiglu)
     spec.notes.push_back("training.recompute: activation is as none with model.activation " +
                          NameOf(spec.model.activation, kActivationNames) +
-                         ": its output is kept, since GPUs compute it within a matrix product, from sums that are not "
-                         "rounded yet.");
+                         ": its output is kept (docs/job-spec.md says why).");
 }
 
 void ResolvePaths(const std::string& folder, JobSpec& spec) {
@@ -194,7 +196,7 @@ JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std
 JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overrides, int64_t ranks) {
   std::string text;
   try {
-    text = ReadFile(path);
+    text = ReadInputFile(path);
   } catch (const Error& error) {
     throw UsageError(std::string("job file: ") + error.what() + "; name a job spec that can be read");
   }
@@ -206,7 +208,7 @@ JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overri
 std::string PeekBootstrap(const std::string& path, const std::vector<Override>& overrides) {
   try {
     std::vector<std::string> ignored;
-    const Value root = BuildTree(ReadFile(path), path, "", overrides, ignored);
+    const Value root = BuildTree(ReadInputFile(path), path, "", overrides, ignored);
     const Value* value = FindPath(root, "launch.bootstrap");
     return value && value->kind == Value::Kind::scalar && !value->is_null() ? value->text : "auto";
   } catch (const std::exception&) {

@@ -502,20 +502,31 @@ std::vector<Key> OtherKeys() {
       RestartsKey(),
       MinNodesKey(),
       EnvKey(),
-      Number("launch.grace_seconds", "number above 0", DS_FIELD(launch.grace_seconds), ReadWait, nullptr,
-             "time to end in after a signal, before SIGKILL (after a failure our own workers get 5 s)"),
-      Number("launch.lease_seconds", "number above 0", DS_FIELD(launch.lease_seconds), ReadWait, nullptr,
-             "a node that is silent for so long is lost, and so is a launcher to its agents"),
       Number(
-          "launch.suspect_seconds", "number above 0", DS_FIELD(launch.suspect_seconds), ReadWait, nullptr,
+          "launch.grace_seconds", "number, 0.1 or more", DS_FIELD(launch.grace_seconds),
+          [](const Value& value) { return ReadWait(value, 0.1, "processes need a moment to end in"); }, nullptr,
+          "time to end in after a signal, before SIGKILL (after a failure our own workers get 5 s)"),
+      Number(
+          "launch.lease_seconds", "number, 2 or more", DS_FIELD(launch.lease_seconds),
+          [](const Value& value) {
+            return ReadWait(value, 2, "agents and ds-launch speak once a second, so that every node would be lost");
+          },
+          nullptr, "a node that is silent for so long is lost, and so is a launcher to its agents"),
+      Number(
+          "launch.suspect_seconds", "number, 1 or more", DS_FIELD(launch.suspect_seconds),
+          [](const Value& value) { return ReadWait(value, 1, "agents speak once a second"); }, nullptr,
           "an agent that is silent though its machine answers is suspected after 3 s, and lost so much later; at most "
-          "lease_seconds"),
+          "lease_seconds, which it is where that is less than 20 and this is not written"),
       Number(
           "launch.progress_seconds", "number, 0 or more", DS_FIELD(launch.progress_seconds),
           [](const Value& value) { return ReadNumber(value, 0, 1e9); }, nullptr,
           "no step for so long ends the job; 0: never"),
-      Number("launch.join_seconds", "number above 0", DS_FIELD(launch.join_seconds), ReadWait, nullptr,
-             "time for all agents to be brought up and to join; more for many hosts or slow logins"),
+      Number(
+          "launch.join_seconds", "number, 1 or more", DS_FIELD(launch.join_seconds),
+          [](const Value& value) {
+            return ReadWait(value, 1, "agents need a moment to start, so that none would join");
+          },
+          nullptr, "time for all agents to be brought up and to join; more for many hosts or slow logins"),
       Choice(
           "launch.bind", DS_FIELD(launch.bind), kBindNames, nullptr,
           "workers get cores and memory near their GPU, or a share of their node; auto: on nodes with several workers "

@@ -36,9 +36,12 @@ inline double ReadPositive(const Value& value) {
   return out;
 }
 
-/// Seconds to wait for something: in (0, 1e9], which is thirty years and fits every clock.
-inline double ReadWait(const Value& value) {
-  const double out = ReadPositive(value);
+/// Seconds to wait for something: from `least`, below which `reason` holds, to 1e9, which is thirty years and fits
+/// every clock.
+inline double ReadWait(const Value& value, double least, const char* reason) {
+  const double out = AsDouble(value);
+  if (!(out >= least))
+    throw ValueError(value, "too small: " + std::string(reason) + "; write " + JsonNumber(least) + " or more");
   if (out > 1e9) throw ValueError(value, "too large; write 1e9 or less");
   return out;
 }

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
-#include "runtime/base/file.h"
+#include "runtime/base/input_file.h"
 #include "runtime/base/json.h"
 #include "runtime/base/number.h"
 #include "runtime/base/text.h"
@@ -25,7 +25,7 @@ void LoadDeepSpeed(Value& root, const std::string& folder, std::vector<std::stri
   const std::string path = ResolvePath(section->text, folder);
   std::string text;
   try {
-    text = ReadFile(path);
+    text = ReadInputFile(path);
   } catch (const Error& error) {
     throw UsageError(section->where.str() + ": deepspeed: " + Describe(*section) + ": " + error.what() +
                      "; write the section here, or a path relative to the job file");

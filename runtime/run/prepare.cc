@@ -1,8 +1,10 @@
 #include "runtime/run/prepare.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/job/tokenizer_file.h"
 #include "runtime/plan/machine_match.h"
 #include "runtime/plan/manifest.h"
@@ -34,11 +36,17 @@ Override ParseOverride(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+bool IsJobName(const std::string& name) {
+  const auto bad = [](char c) { return c == '/' || c == '\x7f' || static_cast<unsigned char>(c) < 0x20; };
+  return !name.empty() && name[0] != '.' && std::none_of(name.begin(), name.end(), bad);
+}
+
 void CheckJobName(const std::string& name) {
-  if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos || name.find('\0') != std::string::npos) {
-    throw UsageError("job.name `" + name +
-                     "` cannot name a folder: it must not be empty, begin with `.` or contain `/`");
-  }
+  if (IsJobName(name)) return;
+  throw UsageError(
+      "job.name `" + Shown(name) +
+      "` cannot name a folder: it must not be empty, begin with `.`, or contain `/` or a control character "
+      "(a newline, say)");
 }
 
 ResumeChoice ChooseResume(const std::string& resume, const std::string& output, const std::string& name) {

@@ -17,6 +17,7 @@ namespace ds {
 Override ParseOverride(const std::string& text);
 
 /// Throws UsageError where job.name cannot name a folder.
+bool IsJobName(const std::string& name);
 void CheckJobName(const std::string& name);
 
 struct ResumeChoice {

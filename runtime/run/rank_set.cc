@@ -9,7 +9,11 @@
 namespace ds {
 namespace {
 
-int ReadRank(const std::string& flag, const std::string& text, int world) {
+/// `part`: what `text` is a part of, as it was written.
+int ReadRank(const std::string& flag, const std::string& text, const std::string& part, int world) {
+  if (text.empty())
+    throw UsageError(flag + ": " + (part.empty() ? "an empty part" : "`" + Shown(part) + "`: a rank is missing") +
+                     "; write all, none, or ranks as in 0,4-7");
   int rank = 0;
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, rank);
@@ -32,9 +36,9 @@ RankSet ParseRankSet(const std::string& flag, const std::string& text, int world
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     const size_t dash = part.find('-');
-    const int first = ReadRank(flag, part.substr(0, dash), world);
-    const int last = dash == std::string::npos ? first : ReadRank(flag, part.substr(dash + 1), world);
-    if (last < first) throw UsageError(flag + ": " + part + ": the range runs backwards");
+    const int first = ReadRank(flag, part.substr(0, dash), part, world);
+    const int last = dash == std::string::npos ? first : ReadRank(flag, part.substr(dash + 1), part, world);
+    if (last < first) throw UsageError(flag + ": " + Shown(part) + ": the range runs backwards");
     std::fill(set.chosen_->begin() + first, set.chosen_->begin() + last + 1, true);
     begin = end + 1;
   }

@@ -1,5 +1,6 @@
 // ds-launch's command line, run as users run it: exit code and message.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ struct Folder {
     old.device.compute_capability = "8.0";
     std::ofstream(path + "/old.yaml") << ToYaml(old);
     std::ofstream(path + "/bad.yaml") << "format: 1\nhots: here\n";
+    ::mkfifo((path + "/fifo").c_str(), 0600);
     std::ofstream(path + "/bad") << "127.0.0.1 slots=8x\n";
   }
   ~Folder() { fs::remove_all(path); }
@@ -88,7 +90,26 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"job.yaml", "--hostfile", "far", "--bootstrap", "local"}, 2, "worker-7.example"},
       {{"job.yaml", "--interface", "10.0.0.0/33"}, 2, "neither an address nor a network"},
       {{"job.yaml", "--agent", "../ds-agent"}, 2, "neither an absolute path nor a name"},
-      {{"job.yaml", "--ssh-port", "65536"}, 2, "--ssh-port 65536"},
+      {{"job.yaml", "--ssh-port", "65536"}, 2, "--ssh-port: expected a number from 1 to 65535, got `65536`"},
+      {{"job.yaml", "--ssh-port", "-1"}, 2, "--ssh-port: expected a number from 1 to 65535, got `-1`"},
+      {{"--hostfile", "far", "--ssh-config", "/dev/zero", "--", "true"},
+       2,
+       "/dev/zero is a device, not a regular file"},
+      {{"--hostfile", "far", "--ssh-config", ".", "--dry-run", "--", "true"}, 2, " is a folder, not a regular file"},
+      {{"--hostfile", "far", "--ssh-config", "fifo", "--", "true"}, 2, "/fifo is a named pipe, not a regular file"},
+      {{"--hostfile", "far", "--ssh-config", "absent", "--", "true"}, 2, "/absent cannot be read: No such file"},
+      {{"fifo"}, 2, "job file: fifo is a named pipe"},
+      {{"/dev/zero"}, 2, "job file: /dev/zero is a device"},
+      {{"job.yaml", "--hostfile", "fifo"}, 2, "hostfile: fifo is a named pipe"},
+      {{"job.yaml", "--set", "deepspeed=fifo"}, 2, "fifo is a named pipe"},
+      {{"job.yaml", "--set", "data.train=fifo"}, 2, "/fifo is neither a regular file nor a folder"},
+      {{"--set", "launch.lease_seconds=5", "--set", "launch.suspect_seconds=6", "--", "true"}, 2, "at most that"},
+      {{"--set", "launch.lease_seconds=1", "--", "true"}, 2, "launch.lease_seconds=1: too small"},
+      {{"--set", "launch.env.A=1", "--", "true"}, 2, "a program's variables are given by --export A=VALUE"},
+      {{"--", "/"}, 2, "-- /: a run is named after its program"},
+      {{"--", "a\nb"}, 2, "-- a?b: a run is named after its program"},
+      {{"--set", "job.name=\"a\\nb\"", "--", "true"}, 2, "not a folder's name"},
+      {{"--output", "o\np", "--", "true"}, 2, "/o?p: its path has a control character"},
       {{"job.yaml", "--ssh-port", "22"}, 2, "which uses no ssh"},
       {{"job.yaml", "--bootstrap", "pigeon"}, 2, "pigeon"},
       {{"job.yaml", "--set", "training.steps"}, 2, "KEY=VALUE"},
@@ -120,7 +141,7 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"--standalone", "--", "true"}, 2, "this machine"},
       {{"--tee", "2", "--", "true"}, 2, "--tee: 2: no such rank; the job has ranks 0 to 1"},
       {{"job.yaml", "--tee=", "--dry-run"}, 2, "--tee="},
-      {{"job.yaml", "--log_ranks", "0-"}, 2, "--log-ranks: ``: not a rank"},
+      {{"job.yaml", "--log_ranks", "0-"}, 2, "--log-ranks: `0-`: a rank is missing"},
       {{"job.yaml", "--set", "launch.log_rotate=4"}, 2, "launch.log_rotate: 4: too small"},
       {{"job.yaml", "--plan-for", "2x2"}, 2, "--dry-run"},
       {{"job.yaml", "--output=", "--dry-run"}, 2, "--output="},  // not: --output --dry-run
@@ -209,6 +230,37 @@ TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
   }
   CHECK(Launch(folder, {"job.yaml", "--dry-run"}, "/dev/full").code == 1);  // nobody saw it
   CHECK(!fs::exists(folder.path + "/runs"));
+}
+
+TEST_CASE("More variables than a process can be started with: an error before anything starts") {
+  const Folder folder;
+  std::ofstream job(folder.path + "/large.yaml");
+  job << ReadFile(folder.path + "/job.yaml") << "launch:\n  env:\n";
+  for (int i = 0; i < 70; ++i) job << "    V" << i << ": " << std::string(100000, 'x') << "\n";
+  job.close();
+  const Result result = Launch(folder, {"large.yaml"});
+  CHECK(result.code == 2);
+  CHECK(result.output.find("Linux starts no process with more than") != std::string::npos);
+  CHECK(result.output.find("hand values over in a file") != std::string::npos);
+}
+
+TEST_CASE("A lease alone takes launch.suspect_seconds with it; one rank is `1 rank`; a job file may be a pipe") {
+  const Folder folder;
+  Result result = Launch(folder, {"job.yaml", "--dry-run", "--num-gpus", "1", "--set", "launch.lease_seconds=10"});
+  CHECK(result.code == 0);
+  CHECK(result.output.find("suspect_seconds: 10") != std::string::npos);
+  CHECK(result.output.find(": 1 rank on 1 node\n") != std::string::npos);
+  CHECK(result.output.find(" 1 ranks") == std::string::npos);
+  SpawnOptions options;
+  options.argv = {"/bin/bash", "-c",
+                  "exec \"$0\" <(cat job.yaml) --set data.train=$PWD/t.txt --set job.name=p --dry-run",
+                  std::string(DS_BIN_DIR) + "/ds-launch"};
+  options.environment = InheritedEnvironment();
+  options.working_directory = folder.path;
+  int status = 0;
+  ::waitpid(Spawn(options), &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 }  // namespace ds

@@ -136,9 +136,9 @@ TEST_CASE("Ranks as options name them") {
     return std::string("accepted");
   };
   CHECK(failure("4") == "--tee: 4: no such rank; the job has ranks 0 to 3");
-  CHECK(failure("0,") == "--tee: ``: not a rank; write all, none, or ranks as in 0,4-7");
-  CHECK(failure("0-") == "--tee: ``: not a rank; write all, none, or ranks as in 0,4-7");
-  CHECK(failure("-1") == "--tee: ``: not a rank; write all, none, or ranks as in 0,4-7");
+  CHECK(failure("0,") == "--tee: an empty part; write all, none, or ranks as in 0,4-7");
+  CHECK(failure("0-") == "--tee: `0-`: a rank is missing; write all, none, or ranks as in 0,4-7");
+  CHECK(failure("-1") == "--tee: `-1`: a rank is missing; write all, none, or ranks as in 0,4-7");
   CHECK(failure("3-1") == "--tee: 3-1: the range runs backwards");
   CHECK(failure("x").find("`x`: not a rank") != std::string::npos);
   CHECK(failure("99999999999") == "--tee: 99999999999: no such rank; the job has ranks 0 to 3");
