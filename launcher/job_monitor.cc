@@ -494,7 +494,8 @@ bool JobMonitor::MayRestart(Actions& actions, const Trouble& trouble, std::strin
   int64_t* left = BudgetOf(node_lost ? Trouble::Budget::node : trouble.budget);
   if (left && *left == 0) return false;
   // Nodes come to an end by themselves; other causes may come again and again.
-  if (!node_lost && restarted_ && step_in_attempt_ == 0) {
+  // A program has no steps that we know of: its budget alone bounds it.
+  if (!node_lost && !settings_.programs && restarted_ && step_in_attempt_ == 0) {
     Record(actions, "restart_refused", trouble.cause.host, trouble.cause.rank,
            "no step was done since the last restart: another would end the same way");
     return false;

@@ -124,6 +124,9 @@ std::string OptimizerIn(const std::string& job_yaml) {
 /// Whether blocks multiplied in 8 bits; checkpoints from before the key existed: no.
 bool Fp8In(const std::string& job_yaml) { return KeyIn(job_yaml, {"training", "fp8"}) == "true"; }
 
+/// Whether attention stopped at the ends of documents; checkpoints from before the key existed: no.
+bool ResetsAttentionIn(const std::string& job_yaml) { return KeyIn(job_yaml, {"data", "reset_attention"}) == "true"; }
+
 /// Moments of one optimizer mean nothing to another.
 void CheckSameOptimizer(const JobSpec& spec, const CheckpointReader& reader, const std::string& folder) {
   const std::string was = OptimizerIn(reader.state().job_yaml), is = OptimizerIn(ToYaml(spec));
@@ -170,6 +173,9 @@ void Trainer::LoadState() {
     if (const bool was = Fp8In(state_.job_yaml); was != spec_.training.fp8)
       message += std::string("; training.fp8 was ") + (was ? "true" : "false") + " and is now " +
                  (was ? "false" : "true") + ": products round otherwise from here on";
+    if (const bool was = ResetsAttentionIn(state_.job_yaml); was != spec_.data.reset_attention)
+      message += std::string("; data.reset_attention was ") + (was ? "true" : "false") + " and is now " +
+                 (was ? "false" : "true") + ": what a token sees differs from here on";
     if (IsLastStep())
       message += "; training.steps is " + std::to_string(spec_.training.steps) + ": nothing is left to train";
     Event("resume", message);

@@ -175,3 +175,31 @@ TEST_CASE("A program that cannot be started says why") {
   CHECK(CauseOf(job.Summary(), "message").find("cannot start /does/not/exist") != std::string::npos);
   CHECK(job.NothingLeft());
 }
+
+TEST_CASE("A program is restarted as often as its budget says, however soon it ends") {
+  LaunchSetting setting;
+  setting.arguments = {
+      "--num-gpus", "1",  "--set", "launch.restarts=3",
+      "--",         "sh", "-c",    "echo run $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 3 ]"};
+  LaunchedJob job(setting);
+  CHECK(job.Wait() == 0);
+  CHECK(job.Log(0) == "run 0\nrun 1\nrun 2\nrun 3\n");
+  CHECK_FALSE(job.HasEvent("restart_refused"));
+  setting.arguments[3] = "launch.restarts=2";
+  LaunchedJob fewer(setting);
+  CHECK(fewer.Wait() == 1);
+  CHECK(fewer.Log(0) == "run 0\nrun 1\nrun 2\n");
+  CHECK(fewer.NothingLeft());
+}
+
+TEST_CASE("A program whose interpreter is not there: 127, and which one is meant") {
+  LaunchSetting setting;
+  setting.arguments = {"--num-gpus", "1", "--", "./script"};
+  setting.shell_prelude = "printf '#!/no/such/interpreter -x\\n' >script; chmod +x script";
+  LaunchedJob job(setting);
+  CHECK(job.Wait() == 127);
+  CHECK(CauseOf(job.Summary(), "message")
+            .find(": its first line names the interpreter /no/such/interpreter, which is not there") !=
+        std::string::npos);
+  CHECK(CauseOf(job.Summary(), "code") == "127");
+}

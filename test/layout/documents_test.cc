@@ -145,6 +145,9 @@ TEST_CASE("attention within documents: a run resumes bit for bit, and may begin 
   const RunOutcome across = Run(spec, RunOptions{.ranks = 2, .resume = before.result.checkpoint});
   REQUIRE(across.error == "");
   CHECK(across.losses().back() != whole.losses().back());
+  const std::string says = "data.reset_attention was true and is now false: what a token sees differs from here on";
+  CHECK(across.events.at(0).second.find(says) != std::string::npos);
+  CHECK(after.events.at(0).second.find("data.reset_attention") == std::string::npos);
 }
 
 TEST_CASE("attention within documents is refused where nothing is known to end one") {

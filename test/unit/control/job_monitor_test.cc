@@ -466,6 +466,17 @@ TEST_CASE("Restarts: within the budget, while steps are done, never for the user
     CHECK(job.Count(Kind::start_workers) == 2);
     CHECK(job.CountEvents("restart_refused") == 1);
   }
+  SECTION("programs have no steps: their budget alone counts") {
+    settings.programs = true;
+    Harness program(settings);
+    for (int times = 0; times < 3; ++times) {
+      program.End(1, 1);
+      for (int rank : {0, 2, 3}) program.End(rank, 143);
+    }
+    REQUIRE(program.finished());
+    CHECK(program.Count(Kind::start_workers) == 3);
+    CHECK(program.CountEvents("restart_refused") == 0);
+  }
   SECTION("a wrong spec stays wrong") {
     job.Step(5);
     fail(2);
