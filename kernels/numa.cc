@@ -91,9 +91,10 @@ bool PlaceOnNodes([[maybe_unused]] const NumaNodes& nodes, [[maybe_unused]] void
                   [[maybe_unused]] int64_t bytes, [[maybe_unused]] int64_t block) {
   if (nodes.count() == 1 || total <= 0) return true;
 #if defined(__linux__) && defined(SYS_mbind)
-  constexpr unsigned long kPreferred = 1;  // MPOL_PREFERRED of linux/mempolicy.h: elsewhere where the node is full
+  constexpr unsigned long kPreferred = 1;      // MPOL_PREFERRED of linux/mempolicy.h: elsewhere where the node is full
   constexpr int64_t kHuge = int64_t{2} << 20;  // parts of many such pages end between them, so that none is split
-  const int64_t page = total * bytes / nodes.count() >= 8 * kHuge ? kHuge : std::max<long>(::sysconf(_SC_PAGESIZE), 4096);
+  const int64_t page =
+      total * bytes / nodes.count() >= 8 * kHuge ? kHuge : std::max<long>(::sysconf(_SC_PAGESIZE), 4096);
   const int64_t blocks = (total + block - 1) / block;
   const auto from = reinterpret_cast<intptr_t>(data);
   bool placed = true;

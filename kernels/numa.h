@@ -1,5 +1,5 @@
 // Memory nodes of the host (NUMA): which a thread is near to, where pages go, and loops whose threads work on what is
-// near to them. Internal to the CPU kernels, but for PlaceOnNodes.
+// near to them. Internal to the CPU kernels.
 //
 // n elements are dealt out to the nodes in order, a part of whole blocks each (PartOf): a rule that looks at n
 // and the nodes alone. Pages are placed by it, and loops over the same n follow it, whatever threads there are and

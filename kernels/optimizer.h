@@ -32,6 +32,10 @@ struct StepControl {
 /// the node of whoever touches them first. Advice: false where the system takes none. Tensors of GPUs are left alone.
 bool PlaceStepMemory(const Tensor& t);
 
+/// Whether a step over arrays of so many bytes in all writes a 16-bit working copy past the CPU's caches: it does when
+/// the last of them does not hold the arrays.
+bool StepExceedsCaches(int64_t bytes);
+
 /// Adam (Kingma, Ba 2014) and AdamW (Loshchilov, Hutter 2017), bias correction as in PyTorch and DeepSpeed:
 ///   decoupled: p *= 1 - lr * weight_decay;  otherwise g += weight_decay * p
 ///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2

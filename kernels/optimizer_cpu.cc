@@ -43,18 +43,6 @@ int64_t BlockOf(int64_t n) {
   return std::clamp((n / kBlocks + kUnit - 1) / kUnit * kUnit, kLeast, kMost);
 }
 
-/// Whether arrays of so many bytes in all are more than the last cache holds: what is written of them and not read soon
-/// had better not go there.
-bool ExceedsCaches(int64_t bytes) {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-  static const int64_t known = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-#else
-  constexpr int64_t known = 0;
-#endif
-  constexpr int64_t kUsual = int64_t{32} << 20;
-  return bytes > (known > 0 ? known : kUsual);
-}
-
 /// A kernel's step over all elements, by all threads; the scalars with the gradient's scale that counts.
 template <class Scalars>
 void Run(const KernelContext& context,
@@ -67,7 +55,7 @@ void Run(const KernelContext& context,
   const int64_t n = gradient.numel(), states = 1 + (first ? 1 : 0) + (second ? 1 : 0);
   if (working) {
     arrays.working = working.data, arrays.working_type = working.dtype;
-    arrays.stream = ExceedsCaches(gradient.bytes() + 4 * states * n + working.bytes());
+    arrays.stream = StepExceedsCaches(gradient.bytes() + 4 * states * n + working.bytes());
   }
   const bool portable = arrays.working_type == DType::f64;
   const auto run = (portable ? detail::kPortableOptimizerKernels : detail::ChosenOptimizerKernels()).*update;
@@ -76,6 +64,16 @@ void Run(const KernelContext& context,
 }
 
 }  // namespace
+
+bool StepExceedsCaches(int64_t bytes) {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  static const int64_t known = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+#else
+  constexpr int64_t known = 0;
+#endif
+  constexpr int64_t kUsual = int64_t{32} << 20;
+  return bytes > (known > 0 ? known : kUsual);
+}
 
 bool PlaceStepMemory(const Tensor& t) {
   constexpr int64_t kFew = int64_t{1} << 20;  // not worth a call

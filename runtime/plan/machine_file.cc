@@ -277,9 +277,10 @@ MachineFile ParseMachineFile(const std::string& text, const std::string& name) {
     Fields::Fail(format->where, "format",
                  format->text + " is newer than this program, which reads " + std::to_string(kMachineFileFormat) +
                      "; take the version that wrote it, or measure the machine again with ds-bench");
-  const Fields f(root, "",
-                 {"format", "written", "host", "program", "device", "libraries", "peak_flops",
-                  "memory_bytes_per_second", "matmul", "attention", "links", "disks", "matmul_choices"});
+  const Fields f(
+      root, "",
+      {"format", "written", "host", "program", "device", "libraries", "peak_flops", "memory_bytes_per_second",
+       "host_optimizer", "matmul", "attention", "links", "disks", "matmul_choices"});
   f.As("format", [](const Value& v) { return ReadInteger(v, 1, kMachineFileFormat); });
   MachineFile file;
   file.written = f.Text("written");
@@ -289,6 +290,10 @@ MachineFile ParseMachineFile(const std::string& text, const std::string& name) {
   if (f.Has("libraries")) file.libraries = ReadLibraries(f.Get("libraries"));
   if (f.Has("peak_flops")) ReadPeaks(f.Get("peak_flops"), file.peak_flops);
   if (f.Has("memory_bytes_per_second")) file.memory_bytes_per_second = f.Rate("memory_bytes_per_second");
+  if (f.Has("host_optimizer")) {
+    const Fields host(f.Get("host_optimizer"), "host_optimizer", {"threads", "bytes_per_second"});
+    file.host_optimizer = {host.Count("threads"), host.Rate("bytes_per_second")};
+  }
   ReadRates(f, file);
   if (f.Has("links")) ReadLinks(f.Get("links"), file);
   if (f.Has("matmul_choices")) ReadChoices(f.Get("matmul_choices"), file);

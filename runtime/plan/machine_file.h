@@ -64,6 +64,14 @@ struct LinkRate {
   bool operator==(const LinkRate&) const = default;
 };
 
+/// AdamW on the host, over arrays that no cache holds: a parameter's gradient and working copy in bf16, master and both
+/// moments, 28 bytes read and written.
+struct HostOptimizerRate {
+  int64_t threads = 0;          ///< that stepped together; their memory may be that of other ranks too
+  double bytes_per_second = 0;  ///< of all of them; 0: not measured
+  bool operator==(const HostOptimizerRate&) const = default;
+};
+
 enum class CollectiveKind : uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, all_to_all };
 const char* NameOf(CollectiveKind kind);
 
@@ -99,6 +107,7 @@ struct MachineFile {
   LibraryMemory libraries;
   std::map<DType, double> peak_flops;  ///< a second, of dense matrix products; what mfu is a share of
   double memory_bytes_per_second = 0;  ///< read and written
+  HostOptimizerRate host_optimizer;
   std::vector<MatMulRate> matmul;
   std::vector<AttentionRate> attention;
   LinkRate host_to_device, device_to_host;

@@ -113,6 +113,9 @@ std::string ToYaml(const MachineFile& file) {
     text += "  " + NameOf(dtype, kPeakNames) + ": " + JsonNumber(flops) + "\n";
   if (file.memory_bytes_per_second > 0)
     text += Line("memory_bytes_per_second", JsonNumber(file.memory_bytes_per_second));
+  if (file.host_optimizer.bytes_per_second > 0)
+    text += "host_optimizer: {threads: " + std::to_string(file.host_optimizer.threads) +
+            ", bytes_per_second: " + JsonNumber(file.host_optimizer.bytes_per_second) + "}\n";
   text += RatesText(file) + LinksText(file);
   if (!file.disks.empty()) text += "disks:\n";
   for (const DiskRate& disk : file.disks)

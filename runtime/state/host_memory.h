@@ -1,4 +1,5 @@
-// A page-aligned block of zeroed host memory. Pages become resident when they are first touched.
+// A page-aligned block of zeroed host memory, in huge pages where the system has them. Pages become resident when they
+// are first touched, on the memory node of the thread that does, unless they were placed (kernels/optimizer.h).
 #pragma once
 
 #include <cstddef>

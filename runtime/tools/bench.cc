@@ -25,6 +25,7 @@ constexpr char kHelp[] =
     "  ds-bench all                             everything; writes ./machine.yaml\n"
     "  ds-bench kernels --model gpt2-124m       the kernels of a model's training\n"
     "  ds-bench kernels JOB.yaml                those of a job, in its precision and micro-batch\n"
+    "  ds-bench optimizer                       AdamW on the host, as ZeRO-Offload steps\n"
     "  ds-bench storage --path /scratch --output machine.yaml\n"
     "                                           a disk; the rest of machine.yaml stays as it is\n\n"
     "The machine file is what plans are priced with: ds-launch JOB.yaml --dry-run --machine machine.yaml.\n"
@@ -65,6 +66,22 @@ void AddMemory(CLI::App& app, BenchOptions& options) {
   command.callback([&options] {
     BenchRun run(options, false);
     BenchMemory(run, Budget(options.seconds));
+    run.Write();
+  });
+}
+
+void AddOptimizer(CLI::App& app, BenchOptions& options) {
+  CLI::App& command =
+      *app.add_subcommand("optimizer",
+                          "AdamW on the host, where ZeRO-Offload has it, by the size of master, moments and gradient; "
+                          "the limit is a stream\n"
+                          "of the same threads that reads and writes the same bytes and computes nothing.");
+  AddOptimizerOptions(command, options);
+  AddCommonOptions(command, options, 30, "");
+  command.callback([&options] {
+    if (options.turns) return TakeTurns(options);
+    BenchRun run(options, false);
+    BenchOptimizer(run, Budget(options.seconds));
     run.Write();
   });
 }
@@ -120,20 +137,22 @@ void MeasureAll(const BenchOptions& options) {
   const Budget budget(options.seconds);
   bool whole = true;
   whole &= Attempt("memory", [&] { BenchMemory(run, budget.Part(0.1 * options.seconds)); });
-  whole &= Attempt("kernels", [&] { BenchKernels(run, work, budget.Part(0.45 * options.seconds)); });
+  whole &= Attempt("kernels", [&] { BenchKernels(run, work, budget.Part(0.4 * options.seconds)); });
+  whole &= Attempt("optimizer", [&] { BenchOptimizer(run, budget.Part(0.1 * options.seconds)); });
   run.CloseGpu();
   whole &= Attempt("collectives", [&] { BenchCollectives(run, budget.Part(0.2 * options.seconds)); });
-  whole &= Attempt("storage", [&] { BenchStorage(run, storage, budget.Part(0.25 * options.seconds)); });
+  whole &= Attempt("storage", [&] { BenchStorage(run, storage, budget.Part(0.2 * options.seconds)); });
   run.Write();
   if (!whole) throw RuntimeError("not everything was measured: the file has the rest");
 }
 
 void AddAll(CLI::App& app, BenchOptions& options) {
   CLI::App& command = *app.add_subcommand(
-      "all", "memory, kernels, collectives and storage, one after another; writes the machine file.");
+      "all", "memory, kernels, optimizer, collectives and storage, one after another; writes the machine file.");
   AddKernelOptions(command, options);
   AddCollectiveOptions(command, options);
   AddStorageOptions(command, options);
+  options.sizes = {"512MiB"};  // of the optimizer's state: beyond the caches, as it is beside a GPU
   AddCommonOptions(command, options, 120, "machine.yaml");
   command.callback([&options] { MeasureAll(options); });
 }
@@ -152,17 +171,18 @@ int main(int argc, char** argv) {
     return static_cast<int>(ds::ExitCode::preflight);
   }
   const ds::EndOnSignal signals;
-  ds::BenchOptions kernels, memory, collectives, storage, all;
+  ds::BenchOptions kernels, memory, optimizer, collectives, storage, all;
   CLI::App app(ds::kHelp, "ds-bench");
   app.require_subcommand(0, 1);  // not (1): a misspelt command is to be named
   ds::AddAll(app, all);
   ds::AddKernels(app, kernels);
   ds::AddMemory(app, memory);
+  ds::AddOptimizer(app, optimizer);
   ds::AddCollectives(app, collectives);
   ds::AddStorage(app, storage);
   app.callback([&] {
     if (app.get_subcommands().empty())
-      throw ds::UsageError("a command is wanted: all, kernels, memory, collectives or storage");
+      throw ds::UsageError("a command is wanted: all, kernels, memory, optimizer, collectives or storage");
   });
   return ds::RunCommandLine(app, argc, argv);
 }

@@ -34,6 +34,9 @@ struct BenchOptions {
   // storage
   std::string path = ".", size = "1GiB";
   bool page_cache = false;
+  // optimizer
+  std::vector<std::string> sizes = {"1MiB", "16MiB", "256MiB", "1GiB"};
+  bool turns = false;  ///< measure what standard input asks for
 };
 
 /// What one run of ds-bench measures on, writes to, and knows so far.
@@ -78,11 +81,15 @@ void AddCommonOptions(CLI::App& command, BenchOptions& options, double seconds, 
 void AddKernelOptions(CLI::App& command, BenchOptions& options);
 void AddCollectiveOptions(CLI::App& command, BenchOptions& options);
 void AddStorageOptions(CLI::App& command, BenchOptions& options);
+void AddOptimizerOptions(CLI::App& command, BenchOptions& options);
 
 /// The parts: each measures, shows and fills the run's file.
 BenchWork KernelWork(const BenchRun& run);
 void BenchKernels(BenchRun& run, const BenchWork& work, const Budget& budget);
 void BenchMemory(BenchRun& run, const Budget& budget);
+void BenchOptimizer(BenchRun& run, const Budget& budget);
+/// For scripts/bench/host_optimizer.py.
+void TakeTurns(const BenchOptions& options);
 /// The ranks that the options ask for; 1: there is one GPU, and nothing to measure. Throws UsageError.
 int CollectiveRanks(const BenchRun& run);
 void BenchCollectives(BenchRun& run, const Budget& budget);

@@ -15,6 +15,7 @@ inline MachineFile FullMachineFile() {
   file.libraries = {560 << 20, 672 << 20, 0};
   file.peak_flops = {{DType::bf16, 989e12}, {DType::f16, 989e12}, {DType::f32, 6.7e13}};
   file.memory_bytes_per_second = 4.2e12;
+  file.host_optimizer = {16, 1.0 / 3 * 1e12};
   file.matmul = {{DType::bf16, 8192, 4096, 4096, false, true, 6.5e14},
                  {DType::bf16, 512, 768, 768, true, false, 1.0 / 3 * 1e14},
                  {DType::f32, 1024, 1024, 1024, false, false, 4e13},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <sstream>
 #include <thread>
 
 #include "runtime/base/file.h"
@@ -26,11 +27,11 @@ struct Ran {
   std::string output;  ///< both streams
 };
 
-/// Runs ds-bench in the folder.
-Ran Bench(const TempFolder& folder, const std::string& arguments) {
+/// Runs ds-bench in the folder; `input`: the file that its standard input is.
+Ran Bench(const TempFolder& folder, const std::string& arguments, const std::string& input = "/dev/null") {
   const fs::path log = fs::temp_directory_path() / ("ds-bench-log-" + std::to_string(::getpid()));
   const std::string command = "cd '" + folder.path().string() + "' && " + std::string(DS_BIN_DIR) + "/ds-bench " +
-                              arguments + " > " + log.string() + " 2>&1 < /dev/null";
+                              arguments + " > " + log.string() + " 2>&1 < " + input;
   const int status = std::system(command.c_str());
   Ran ran{WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(log)};
   fs::remove(log);
@@ -72,14 +73,16 @@ TEST_CASE("ds-bench all measures everything, and the file reads back", "[slow]")
   for (const MatMulRate& rate : file.matmul) CHECK(rate.flops_per_second > 1e6);
   CHECK(file.attention.size() == 2);
   CHECK(file.matmul_choices.empty());
+  CHECK(file.host_optimizer.bytes_per_second > 1e6);
+  CHECK(file.host_optimizer.threads == file.device.threads);
   CHECK(file.collectives.size() == 3);
   for (const CollectiveRate& rate : file.collectives) CHECK(rate.points.size() >= 2);
   REQUIRE(file.disks.size() == 1);
   CHECK(file.disks[0].path == fs::canonical(folder.path()));
   CHECK_FALSE(file.libraries.library_bytes);
-  for (const char* part :
-       {"layer_norm forward", "gelu backward", "cross_entropy", "bias gradient", "sum of squares", "adamw step",
-        "matmul qkv forward", "attention backward", "all_reduce", "send_receive", "write and fsync", "memory copy"})
+  for (const char* part : {"layer_norm forward", "gelu backward", "cross_entropy", "bias gradient", "sum of squares",
+                           "adamw step", "adamw, bf16 gradient and copy", "matmul qkv forward", "attention backward",
+                           "all_reduce", "send_receive", "write and fsync", "memory copy"})
     CHECK(Contains(ran.output, part));
   CHECK(Contains(ran.output, "written: machine.yaml"));
   CHECK(!Contains(ran.output, "\x1b"));  // no terminal: no progress
@@ -198,6 +201,9 @@ TEST_CASE("what cannot be measured or written is refused before anything is") {
                                                         {"memory --output ''", "needs the name of a file"},
                                                         {"kernels none.yaml --model gpt2-tiny", "write one of them"},
                                                         {"kernels --set a=b", "name its file"},
+                                                        {"optimizer --state 12", "write from 1KiB to 16TiB"},
+                                                        {"optimizer --state big", "--state"},
+                                                        {"optimizer --turns", "wants --threads"},
                                                         {"rank", "starts its ranks itself"},
                                                         {"rank 0 1 cpu x", "not a number"}}) {
     INFO(arguments);
@@ -209,9 +215,43 @@ TEST_CASE("what cannot be measured or written is refused before anything is") {
   }
 }
 
+TEST_CASE("the optimizer is measured by size, and beyond the caches its rate goes into the file") {
+  const TempFolder folder;
+  Ran ran = Bench(folder, "optimizer --device cpu --threads 2 --seconds 0.1 --state 1KiB 40KiB --output m.yaml");
+  INFO(ran.output);
+  REQUIRE(ran.code == 0);
+  for (const char* part : {"adamw, fp32", "adamw, bf16 copy", "adamw, bf16 gradient and copy", "1KiB of state",
+                           "40KiB of state", "rounds"})
+    CHECK(Contains(ran.output, part));
+  CHECK(ReadMachineFile(folder / "m.yaml").host_optimizer == HostOptimizerRate{});
+  ran = Bench(folder, "optimizer --device cpu --threads 2 --seconds 0.1 --state 800MiB --output m.yaml");
+  INFO(ran.output);
+  REQUIRE(ran.code == 0);
+  const HostOptimizerRate rate = ReadMachineFile(folder / "m.yaml").host_optimizer;
+  if (!Contains(ran.output, "left out")) CHECK((rate.threads == 2 && rate.bytes_per_second > 1e6));
+}
+
+TEST_CASE("the optimizer runs what standard input asks for, in turns") {
+  const TempFolder folder;
+  folder.Write("turns", "f32 step 2\nbf16-copy stream 1\nbf16-gradient step 3\n");
+  Ran ran = Bench(folder, "optimizer --threads 1 --state 64KiB --turns", "turns");
+  INFO(ran.output);
+  REQUIRE(ran.code == 0);
+  std::istringstream lines(ran.output);
+  int count = 0;
+  for (double seconds = 0; lines >> seconds; ++count) CHECK((seconds > 0 && seconds < 100));
+  CHECK(count == 3);
+  for (const char* turn : {"f64 step 1", "f32 walk 1", "f32 step 0", "f32 step"}) {
+    folder.Write("turns", turn);
+    ran = Bench(folder, "optimizer --threads 1 --state 64KiB --turns", "turns");
+    CHECK(ran.code == 2);
+    CHECK(Contains(ran.output, "is no turn"));
+  }
+}
+
 TEST_CASE("the help of every command teaches its options") {
   const TempFolder folder;
-  for (const char* command : {"all", "kernels", "memory", "collectives", "storage"}) {
+  for (const char* command : {"all", "kernels", "memory", "optimizer", "collectives", "storage"}) {
     const Ran ran = Bench(folder, std::string(command) + " --help");
     CHECK(ran.code == 0);
     for (const char* option : {"--seconds", "--output", "--device", "--force"}) CHECK(Contains(ran.output, option));
