@@ -25,10 +25,9 @@ int64_t Stride(int64_t parameters) {
 }  // namespace
 
 const std::vector<HostOptimizerCase>& HostOptimizerCases() {
-  static const std::vector<HostOptimizerCase> cases = {
-      {"f32", "fp32", DType::f32, false},
-      {"bf16-copy", "bf16 copy", DType::f32, true},
-      {"bf16-gradient", "bf16 gradient and copy", DType::bf16, true}};
+  static const std::vector<HostOptimizerCase> cases = {{"f32", "fp32", DType::f32, false},
+                                                       {"bf16-copy", "bf16 copy", DType::f32, true},
+                                                       {"bf16-gradient", "bf16 gradient and copy", DType::bf16, true}};
   return cases;
 }
 
@@ -46,8 +45,7 @@ HostOptimizer::HostOptimizer(int64_t parameters, int threads)
 }
 
 Tensor HostOptimizer::Array(int index, DType dtype) const {
-  const Tensor bytes =
-      memory_.Bytes(index * Stride(parameters_), parameters_ * static_cast<int64_t>(SizeOf(dtype)));
+  const Tensor bytes = memory_.Bytes(index * Stride(parameters_), parameters_ * static_cast<int64_t>(SizeOf(dtype)));
   return Tensor(bytes.data, dtype, Shape{parameters_});
 }
 

@@ -21,8 +21,8 @@ struct HostOptimizerCase {
   int64_t BytesPerParameter() const { return static_cast<int64_t>(SizeOf(gradient)) + 24 + (working ? 2 : 0); }
 };
 
-/// fp32 training (28 bytes a parameter), a working copy in bf16 (30), and gradients in bf16 too (28), as they come over a
-/// link.
+/// fp32 training (28 bytes a parameter), a working copy in bf16 (30), and gradients in bf16 too (28), as they come over
+/// a link.
 const std::vector<HostOptimizerCase>& HostOptimizerCases();
 
 /// Memory of so many parameters, in huge pages where the system has them, and what runs on it.

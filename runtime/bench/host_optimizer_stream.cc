@@ -1,5 +1,5 @@
-// A pass over an optimizer's arrays that computes next to nothing: what their memory allows. In vectors that the program
-// as a whole does not assume, where the CPU has them.
+// A pass over an optimizer's arrays that computes next to nothing: what their memory allows. In vectors that the
+// program as a whole does not assume, where the CPU has them.
 #include <bit>
 #include <cstdint>
 
@@ -23,8 +23,8 @@ namespace {
     const __m512 g = a.gradient_bytes == 4
                          ? _mm512_load_ps(static_cast<const float*>(a.gradient) + i)
                          : _mm512_castsi512_ps(_mm512_slli_epi32(
-                               _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(
-                                   static_cast<const uint16_t*>(a.gradient) + i))),
+                               _mm512_cvtepu16_epi32(_mm256_load_si256(
+                                   reinterpret_cast<const __m256i*>(static_cast<const uint16_t*>(a.gradient) + i))),
                                16));
     const __m512 nothing = _mm512_mul_ps(g, zero);
     const __m512 p = _mm512_add_ps(_mm512_load_ps(a.master + i), nothing);
@@ -42,12 +42,11 @@ namespace {
 [[gnu::target("avx2")]] void WithAvx2(const StreamArrays& a, int64_t begin, int64_t end) {
   const __m256 zero = _mm256_set1_ps(a.zero);
   for (int64_t i = begin; i < end; i += 8) {
-    const __m256 g = a.gradient_bytes == 4
-                         ? _mm256_load_ps(static_cast<const float*>(a.gradient) + i)
-                         : _mm256_castsi256_ps(_mm256_slli_epi32(
-                               _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(
-                                   static_cast<const uint16_t*>(a.gradient) + i))),
-                               16));
+    const __m256 g = a.gradient_bytes == 4 ? _mm256_load_ps(static_cast<const float*>(a.gradient) + i)
+                                           : _mm256_castsi256_ps(_mm256_slli_epi32(
+                                                 _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(
+                                                     static_cast<const uint16_t*>(a.gradient) + i))),
+                                                 16));
     const __m256 nothing = _mm256_mul_ps(g, zero);
     const __m256 p = _mm256_add_ps(_mm256_load_ps(a.master + i), nothing);
     _mm256_store_ps(a.master + i, p);

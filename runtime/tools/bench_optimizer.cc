@@ -19,8 +19,7 @@ namespace {
 
 int64_t ParametersOf(const std::string& size) {
   const int64_t bytes = AsBytes(FlagValue(size, "--state"));
-  if (bytes < 1024 || bytes > int64_t{1} << 44)
-    throw UsageError("--state " + size + ": write from 1KiB to 16TiB");
+  if (bytes < 1024 || bytes > int64_t{1} << 44) throw UsageError("--state " + size + ": write from 1KiB to 16TiB");
   return bytes / HostOptimizer::kStateBytes;
 }
 
@@ -36,9 +35,10 @@ void AddOptimizerOptions(CLI::App& command, BenchOptions& options) {
                   "Sizes of master, moments and an fp32 gradient, 16 bytes a parameter: \"1MiB 1GiB\". What exceeds a "
                   "third of the free memory is left out")
       ->capture_default_str();
-  command.add_flag("--turns", options.turns,
-                   "For scripts/bench/host_optimizer.py: of the first size, a line \"CASE step|stream RUNS\" of standard "
-                   "input is answered with the seconds of one of that many runs");
+  command.add_flag(
+      "--turns", options.turns,
+      "For scripts/bench/host_optimizer.py: of the first size, a line \"CASE step|stream RUNS\" of standard "
+      "input is answered with the seconds of one of that many runs");
 }
 
 void BenchOptimizer(BenchRun& run, const Budget& budget) {
