@@ -91,7 +91,8 @@ std::vector<HostOptimizerTiming> TimeHostOptimizer(HostOptimizer& optimizer, dou
     const double once = std::max(optimizer.Time(c, false, 1), 1e-7);
     runs = static_cast<int>(std::clamp(std::ceil(kSample / once), static_cast<double>(runs), 1e4));
   }
-  for (const Budget budget(seconds); !budget.Over() || timings[0].step.size() < kLeastRounds;)
+  const Budget budget(seconds), patience(2 * seconds);
+  while (timings[0].step.empty() || !budget.Over() || (timings[0].step.size() < kLeastRounds && !patience.Over()))
     for (size_t c = 0; c < cases.size(); ++c) {
       timings[c].stream.push_back(optimizer.Time(cases[c], true, runs));
       timings[c].step.push_back(optimizer.Time(cases[c], false, runs));

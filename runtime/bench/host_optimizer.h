@@ -56,8 +56,8 @@ struct HostOptimizerTiming {
   std::vector<double> step, stream;  ///< seconds of one run, a round each
 };
 
-/// The cases in turn, step and stream one after the other, for about `seconds`, at least three rounds: others that want
-/// the machine meanwhile harm both alike. In the order of HostOptimizerCases.
+/// The cases in turn, step and stream one after the other, for about `seconds`, at least one round and as a rule three:
+/// others that want the machine meanwhile harm both alike. In the order of HostOptimizerCases.
 std::vector<HostOptimizerTiming> TimeHostOptimizer(HostOptimizer& optimizer, double seconds);
 
 namespace detail {

@@ -87,6 +87,8 @@ void AddOptimizerOptions(CLI::App& command, BenchOptions& options);
 BenchWork KernelWork(const BenchRun& run);
 void BenchKernels(BenchRun& run, const BenchWork& work, const Budget& budget);
 void BenchMemory(BenchRun& run, const Budget& budget);
+/// Parameters of each of the sizes that the options ask for. Throws UsageError.
+std::vector<int64_t> OptimizerSizes(const BenchOptions& options);
 void BenchOptimizer(BenchRun& run, const Budget& budget);
 /// For scripts/bench/host_optimizer.py.
 void TakeTurns(const BenchOptions& options);

@@ -35,18 +35,20 @@ void AddOptimizerOptions(CLI::App& command, BenchOptions& options) {
                   "Sizes of master, moments and an fp32 gradient, 16 bytes a parameter: \"1MiB 1GiB\". What exceeds a "
                   "third of the free memory is left out")
       ->capture_default_str();
-  command.add_flag(
-      "--turns", options.turns,
-      "For scripts/bench/host_optimizer.py: of the first size, a line \"CASE step|stream RUNS\" of standard "
-      "input is answered with the seconds of one of that many runs");
+}
+
+std::vector<int64_t> OptimizerSizes(const BenchOptions& options) {
+  std::vector<int64_t> counts;
+  for (const std::string& size : options.sizes) counts.push_back(ParametersOf(size));
+  return counts;
 }
 
 void BenchOptimizer(BenchRun& run, const Budget& budget) {
   BenchTable& table = run.table();
   const std::vector<std::string>& sizes = run.options().sizes;
-  std::vector<int64_t> counts;
-  for (const std::string& size : sizes) counts.push_back(ParametersOf(size));
+  const std::vector<int64_t> counts = OptimizerSizes(run.options());
   table.Section("optimizer: AdamW on the host, " + std::to_string(run.threads()) + " threads");
+  if (budget.Over()) throw RuntimeError("no time was left to measure anything; --seconds gives more");
   for (size_t i = 0; i < sizes.size(); ++i) {
     table.Progress("optimizer, " + sizes[i]);
     const int64_t wanted = counts[i] * 20, free = AvailableMemory();

@@ -71,8 +71,8 @@ TEST_CASE("step and stream of every case are timed, on any number of parameters"
     const std::vector<HostOptimizerTiming> timings = TimeHostOptimizer(optimizer, 0);
     REQUIRE(timings.size() == HostOptimizerCases().size());
     for (const HostOptimizerTiming& timing : timings) {
-      CHECK(timing.step.size() == 3);
-      CHECK(timing.stream.size() == 3);
+      CHECK(timing.step.size() >= 1);
+      CHECK(timing.stream.size() == timing.step.size());
       for (const double seconds : timing.step) CHECK(seconds > 0);
     }
   }
