@@ -63,10 +63,10 @@ void UpdateFew(const Scalars& s, const OptimizerArrays& a, int64_t begin, int64_
               count * static_cast<size_t>(working_bytes));
 }
 
-/// Elements from i to the first whose 16-bit working copy is aligned to a pair of vectors; -1: there is none.
+/// Elements from i to the first whose 16-bit working copy is aligned to a pair of vectors.
 inline int64_t Misaligned(const OptimizerArrays& a, int64_t i) {
   const uintptr_t at = reinterpret_cast<uintptr_t>(a.working) + static_cast<uintptr_t>(i) * 2;
-  return at % 2 ? -1 : static_cast<int64_t>((0 - at) / 2 % (2 * kLanes));
+  return static_cast<int64_t>((0 - at) / 2 % (2 * kLanes));
 }
 
 template <int States, class Scalars>
@@ -74,11 +74,9 @@ void Step(const Scalars& scalars, const OptimizerArrays& arrays, int64_t begin, 
   const Scalars s = scalars;         // copies: what is written through a pointer to float cannot change them,
   const OptimizerArrays a = arrays;  // so they stay in registers
   int64_t i = begin;
-  bool stream = a.stream && a.working && a.working_type != DType::f32;
+  const bool stream = a.stream && a.working && a.working_type != DType::f32;
   if (stream) {
-    const int64_t before = Misaligned(a, begin);
-    stream = before >= 0;
-    for (const int64_t aligned = std::min(end, begin + before); i < aligned;) {
+    for (const int64_t aligned = std::min(end, begin + Misaligned(a, begin)); i < aligned;) {
       const int64_t to = std::min(aligned, i + kLanes);
       UpdateFew<States>(s, a, i, to);
       i = to;

@@ -105,7 +105,7 @@ TEST_CASE("what is written past the caches has the same bits") {
     for (const DType working : {DType::f32, DType::bf16, DType::f16})
       for (const int64_t count : kLengths)
         for (const int64_t offset : kOffsets)
-          for (const size_t bytes : {0, 1, 2}) {  // 1: a working copy whose elements are not aligned to themselves
+          for (const size_t bytes : {0, 4}) {  // before the working copy
             const State start = Start(offset, count, DType::bf16, working);
             const auto step = [&](bool stream) {
               State t = start;
