@@ -17,6 +17,7 @@ packages=(
   libdnnl-dev libgloo-dev                                        # matrix products and data transport on CPUs
   libopenmpi-dev libhwloc-dev                                    # workers that mpirun starts, places near GPUs
   libsentencepiece-dev zlib1g-dev libzstd-dev                    # tokenizers, compressed texts
+  liburing-dev                                                   # the file tier's reads and writes
   catch2                                                         # tests
   clang clang-format                                             # fuzz targets (runtime libraries: below), formatting
   bible-kjv                                                      # the quick start's text

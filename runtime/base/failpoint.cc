@@ -6,10 +6,12 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -17,15 +19,21 @@
 namespace ds {
 namespace {
 
-enum class Effect { kill, raise, hang, nan, inf, enospc, eio };
+enum class Effect { kill, raise, hang, nan, inf, enospc, eio, unsupported, slow, cut };
 
 bool IsNumber(Effect effect) { return effect == Effect::nan || effect == Effect::inf; }
+
+/// Effects that come at every match unless one is named: what they stand for lasts.
+bool Lasts(Effect effect) {
+  return IsNumber(effect) || effect == Effect::unsupported || effect == Effect::slow || effect == Effect::cut;
+}
 
 struct Entry {
   std::string name;
   int64_t rank = -1, attempt = -1;  // -1: any
   int64_t hit = 0;                  // 0: every one
   Effect effect = Effect::kill;
+  int64_t milliseconds = 0;  // of slow
   int64_t matches = 0;
 };
 
@@ -45,7 +53,8 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 
 UsageError BadEntry(const std::string& entry, const std::string& why) {
   return UsageError("DS_FAILPOINT: " + entry + ": " + why +
-                    "; want NAME[,rank=R][,attempt=A][,hit=N],kill|throw|hang|nan|inf|enospc|eio");
+                    "; want NAME[,rank=R][,attempt=A][,hit=N],"
+                    "kill|throw|hang|nan|inf|enospc|eio|unsupported|slow=MS|short");
 }
 
 Entry Parse(const std::string& text) {
@@ -71,6 +80,10 @@ Entry Parse(const std::string& text) {
         entry.effect = Effect::enospc;
       else if (part == "eio")
         entry.effect = Effect::eio;
+      else if (part == "unsupported")
+        entry.effect = Effect::unsupported;
+      else if (part == "short")
+        entry.effect = Effect::cut;
       else
         throw BadEntry(text, "unknown effect " + part);
       has_effect = true;
@@ -88,11 +101,13 @@ Entry Parse(const std::string& text) {
       entry.attempt = value;
     else if (key == "hit")
       entry.hit = value;
+    else if (key == "slow")
+      entry.effect = Effect::slow, entry.milliseconds = value, has_effect = true;
     else
       throw BadEntry(text, "unknown key " + key);
   }
   if (entry.name.empty() || !has_effect) throw BadEntry(text, "a name and an effect are needed");
-  if (entry.hit == 0 && !IsNumber(entry.effect)) entry.hit = 1;
+  if (entry.hit == 0 && !Lasts(entry.effect)) entry.hit = 1;
   return entry;
 }
 
@@ -162,29 +177,47 @@ void Failpoint(const std::string& name) {
 }
 
 int FailpointError(const std::string& name) {
-  if (!FailpointsSet()) return 0;
+  const FailpointOutcome outcome = FailpointAt(name);
+  if (outcome.delay > 0) std::this_thread::sleep_for(std::chrono::milliseconds(outcome.delay));
+  return outcome.error;
+}
+
+FailpointOutcome FailpointAt(const std::string& name) {
+  FailpointOutcome outcome;
+  if (!FailpointsSet()) return outcome;
   Registry& registry = TheRegistry();
   std::unique_lock lock(registry.mutex);
   for (Entry& entry : registry.entries) {
     if (IsNumber(entry.effect) || !Fires(entry, name)) continue;
-    lock.unlock();
     switch (entry.effect) {
       case Effect::kill:
         ::kill(::getpid(), SIGKILL);
         [[fallthrough]];
       case Effect::hang:
+        lock.unlock();
         for (;;) ::pause();
       case Effect::raise:
         throw RuntimeError("failpoint " + name);
       case Effect::enospc:
-        return ENOSPC;
+        outcome.error = ENOSPC;
+        return outcome;
       case Effect::eio:
-        return EIO;
+        outcome.error = EIO;
+        return outcome;
+      case Effect::unsupported:
+        outcome.error = EOPNOTSUPP;
+        return outcome;
+      case Effect::slow:
+        outcome.delay += entry.milliseconds;
+        break;
+      case Effect::cut:
+        outcome.cut = true;
+        break;
       default:
-        return 0;
+        break;
     }
   }
-  return 0;
+  return outcome;
 }
 
 std::optional<double> FailpointNumber(const std::string& name) {

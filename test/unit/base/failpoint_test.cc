@@ -2,6 +2,7 @@
 #include "runtime/base/failpoint.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -77,9 +78,28 @@ TEST_CASE("a failpoint in front of an operation says what the system would") {
   }
 }
 
+TEST_CASE(
+    "what an operation is told lasts: slow, short and unsupported come at every match, beside an error at its one") {
+  const Cleared cleared;
+  SetFailpoints("a,slow=30;a,short;a,hit=2,eio;b,unsupported;c,slow=1,hit=2");
+  const FailpointOutcome first = FailpointAt("a"), second = FailpointAt("a"), third = FailpointAt("a");
+  CHECK((first.error == 0 && first.delay == 30 && first.cut));
+  CHECK((second.error == EIO && second.delay == 30));
+  CHECK((third.error == 0 && third.delay == 30 && third.cut));
+  for (int i = 0; i < 2; ++i) CHECK(FailpointError("b") == EOPNOTSUPP);
+  CHECK(FailpointAt("c").delay == 0);
+  CHECK(FailpointAt("c").delay == 1);
+  CHECK(FailpointAt("c").delay == 0);
+  SetFailpoints("d,slow=30");
+  const auto begin = std::chrono::steady_clock::now();
+  Failpoint("d");
+  CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(30));
+}
+
 TEST_CASE("a bad entry is refused, and none is none") {
   const Cleared cleared;
-  for (const char* bad : {"a", "a,explode", "a,rank=x,kill", "a,color=1,kill", ",kill", "a,hit=0,nan"})
+  for (const char* bad :
+       {"a", "a,explode", "a,rank=x,kill", "a,color=1,kill", ",kill", "a,hit=0,nan", "a,slow", "a,slow=x", "a,hit=2"})
     CHECK_THROWS_AS(SetFailpoints(bad), UsageError);
   SetFailpoints("");
   CHECK_FALSE(FailpointsSet());

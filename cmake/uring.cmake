@@ -1,0 +1,22 @@
+# io_uring, through liburing, for the file tier (runtime/state/io_ring.cc). Optional: elsewhere the build goes on without
+# it, and threads read and write instead.
+set(DEEPSHARD_URING AUTO CACHE STRING "io_uring: AUTO (where liburing is found), ON (or an error) or OFF")
+set_property(CACHE DEEPSHARD_URING PROPERTY STRINGS AUTO ON OFF)
+if(NOT DEEPSHARD_URING MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "DEEPSHARD_URING is '${DEEPSHARD_URING}', expected AUTO, ON or OFF")
+endif()
+set(DEEPSHARD_HAS_URING FALSE)
+if(DEEPSHARD_URING STREQUAL "OFF")
+  message(STATUS "Without io_uring (DEEPSHARD_URING=OFF)")
+  return()
+endif()
+pkg_check_modules(URING QUIET IMPORTED_TARGET liburing>=2.2)
+if(URING_FOUND)
+  set(DEEPSHARD_HAS_URING TRUE)
+  message(STATUS "liburing: ${URING_VERSION} (the file tier by io_uring)")
+elseif(DEEPSHARD_URING STREQUAL "ON")
+  message(FATAL_ERROR "DEEPSHARD_URING=ON, and liburing 2.2 or newer was not found (Debian: apt-get install liburing-dev)")
+else()
+  message(STATUS "liburing: not found, so the file tier reads and writes by threads alone "
+                 "(Debian: apt-get install liburing-dev)")
+endif()
