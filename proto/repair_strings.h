@@ -1,4 +1,5 @@
-// Text in messages is UTF-8: protobuf writes other bytes without a word, and whoever reads the message refuses it whole.
+// Text in messages is UTF-8: protobuf writes other bytes without a word, and whoever reads the message refuses it
+// whole.
 #pragma once
 
 #include <google/protobuf/message.h>

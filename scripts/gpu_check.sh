@@ -110,7 +110,7 @@ done
 # Where the tests found a GPU: what it achieves.
 if ((passed)) && [[ $only == '*gpu*' && -x $bin/ds-bench ]]; then
   check ds-bench "$bin/ds-bench" all --device gpu --seconds 60 --size 64MiB --path "$logs" --output "$logs/machine.yaml"
-  grep -E '^(kernels|memory|collectives|storage|error)|matmul square|attention|memory copy|to (host|device)|take|adamw|64\.0 MiB|1\.0 GiB|fitted|not measured|left out' \
+  grep -E '^(kernels|memory|collectives|io:|error)|matmul square|attention|memory copy|to (host|device)|take|adamw|64\.0 MiB|1\.0 GiB|fitted|not measured|left out' \
     "$logs/ds-bench.log" || true
 fi
 echo "logs: $logs"

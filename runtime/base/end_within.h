@@ -1,5 +1,5 @@
-// A bound on the end of this process, for where the code that ends it is not ours: gRPC's shutdown may wait for ever when
-// the system refused it a thread or a descriptor.
+// A bound on the end of this process, for where the code that ends it is not ours: gRPC's shutdown may wait for ever
+// when the system refused it a thread or a descriptor.
 #pragma once
 
 #include <string>

@@ -54,7 +54,7 @@ std::string ReadInputFile(const std::string& path, size_t most) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
   if (file.fd < 0) throw CannotRead(path, errno);
   if (::fstat(file.fd, &info) != 0) throw CannotRead(path, errno);
-  check();  // what was opened, whatever the name meant a moment before
+  check();                       // what was opened, whatever the name meant a moment before
   ::fcntl(file.fd, F_SETFL, 0);  // who writes the pipe may take a while
   std::string bytes;
   char block[1 << 16];
@@ -63,7 +63,8 @@ std::string ReadInputFile(const std::string& path, size_t most) {
     if (n < 0) throw CannotRead(path, errno);
     bytes.append(block, static_cast<size_t>(n));
     if (bytes.size() > most)
-      throw RuntimeError(Shown(path, 400) + " has more than " + std::to_string(most) + " bytes, which no such file needs");
+      throw RuntimeError(Shown(path, 400) + " has more than " + std::to_string(most) +
+                         " bytes, which no such file needs");
   }
   if (pipe) pipes[path] = bytes;
   return bytes;

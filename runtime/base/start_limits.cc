@@ -22,8 +22,8 @@ void CheckOpenFiles(const std::string& program, rlim_t wanted) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   if (limit.rlim_max < wanted)
-    throw TooLow(program, "it may open " + std::to_string(limit.rlim_max) + " files (hard limit, RLIMIT_NOFILE), and needs " +
-                              std::to_string(wanted) +
+    throw TooLow(program, "it may open " + std::to_string(limit.rlim_max) +
+                              " files (hard limit, RLIMIT_NOFILE), and needs " + std::to_string(wanted) +
                               " at least: raise it (ulimit -Hn, limits.conf, LimitNOFILE of a service)");
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = wanted;
@@ -33,10 +33,11 @@ void CheckOpenFiles(const std::string& program, rlim_t wanted) {
 void CheckAddressSpace(const std::string& program, rlim_t wanted) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted) return;
-  throw TooLow(program, "its address space is limited to " + std::to_string(limit.rlim_cur >> 10) +
-                            " KiB (RLIMIT_AS), and it needs " + std::to_string(wanted >> 10) +
-                            " at least, for the stacks of its threads: raise the limit (ulimit -v unlimited, limits.conf, "
-                            "LimitAS of a service); memory is bounded by a control group, not by this");
+  throw TooLow(program,
+               "its address space is limited to " + std::to_string(limit.rlim_cur >> 10) +
+                   " KiB (RLIMIT_AS), and it needs " + std::to_string(wanted >> 10) +
+                   " at least, for the stacks of its threads: raise the limit (ulimit -v unlimited, limits.conf, "
+                   "LimitAS of a service); memory is bounded by a control group, not by this");
 }
 
 /// How many of `wanted` threads run at once; the reason why not more in `why`.
@@ -72,8 +73,8 @@ void CheckThreads(const std::string& program, int wanted) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NPROC, &limit);
   const std::string of_user = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur);
-  throw TooLow(program, "only " + std::to_string(started) + " more threads can be started (" + why + "), and it needs " +
-                            std::to_string(wanted) + ": the user may have " + of_user +
+  throw TooLow(program, "only " + std::to_string(started) + " more threads can be started (" + why +
+                            "), and it needs " + std::to_string(wanted) + ": the user may have " + of_user +
                             " processes and threads (RLIMIT_NPROC, ulimit -u), its control group as many as pids.max "
                             "says: end some, or raise the limit; with a large `ulimit -s` lower that");
 }

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kMany = int64_t{1} << 53;
 constexpr int64_t kMostBytes = int64_t{1} << 50;  // sums of a few stay far below what 64 bits hold
 constexpr double kLeastSeconds = 1e-12, kMostSeconds = 3600;
+constexpr int64_t kDiskSector = 4096, kMostBlock = int64_t{1} << 30, kDeepestQueue = 1024;
 constexpr size_t kMostText = 4 << 20;  // it travels to every worker in one message
 
 /// The fields of one map. Every message names the place and the key's whole path.
@@ -196,8 +197,24 @@ void ReadLinks(const Value& value, MachineFile& file) {
 }
 
 DiskRate ReadDisk(const Value& value, const std::string& path) {
-  const Fields f(value, path, {"path", "write_bytes_per_second", "read_bytes_per_second", "direct_io"});
-  return {f.Text("path"), f.Rate("write_bytes_per_second"), f.Rate("read_bytes_per_second"), f.Flag("direct_io")};
+  const Fields f(value, path,
+                 {"path", "write_bytes_per_second", "read_bytes_per_second", "direct_io", "mixed_bytes_per_second",
+                  "block_bytes", "queue_depth"});
+  DiskRate disk;
+  disk.path = f.Text("path");
+  disk.write_bytes_per_second = f.Rate("write_bytes_per_second");
+  disk.read_bytes_per_second = f.Rate("read_bytes_per_second");
+  disk.direct_io = f.Flag("direct_io");
+  if (f.Has("mixed_bytes_per_second")) disk.mixed_bytes_per_second = f.Rate("mixed_bytes_per_second");
+  // What a file tier takes (CheckFileBlocks).
+  if (f.Has("block_bytes")) {
+    disk.block_bytes = f.Bytes("block_bytes");
+    if (disk.block_bytes <= 0 || disk.block_bytes % kDiskSector != 0 || disk.block_bytes > kMostBlock)
+      f.Fail("block_bytes", std::to_string(disk.block_bytes) + ": write a multiple of 4096, 1GiB or less");
+  }
+  if (f.Has("queue_depth"))
+    disk.queue_depth = f.As("queue_depth", [](const Value& v) { return ReadInteger(v, 1, kDeepestQueue); });
+  return disk;
 }
 
 MatMulChoice ReadChoice(const Value& value, const std::string& path) {

@@ -85,10 +85,13 @@ struct CollectiveRate {
   bool operator==(const CollectiveRate&) const = default;
 };
 
+/// A disk as the file tier moves bytes there (runtime/state/file_tier.h).
 struct DiskRate {
   std::string path;
   double write_bytes_per_second = 0, read_bytes_per_second = 0;
   bool direct_io = false;
+  double mixed_bytes_per_second = 0;         ///< read and written at once, the sum of both ways; 0: not measured
+  int64_t block_bytes = 0, queue_depth = 0;  ///< that the rates are of, and to take there; 0: not known
   bool operator==(const DiskRate&) const = default;
 };
 

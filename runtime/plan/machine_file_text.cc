@@ -118,11 +118,15 @@ std::string ToYaml(const MachineFile& file) {
             ", bytes_per_second: " + JsonNumber(file.host_optimizer.bytes_per_second) + "}\n";
   text += RatesText(file) + LinksText(file);
   if (!file.disks.empty()) text += "disks:\n";
-  for (const DiskRate& disk : file.disks)
-    text += "  - {path: " + YamlScalar(disk.path) +
-            ", write_bytes_per_second: " + JsonNumber(disk.write_bytes_per_second) +
-            ", read_bytes_per_second: " + JsonNumber(disk.read_bytes_per_second) +
-            ", direct_io: " + Flag(disk.direct_io) + "}\n";
+  for (const DiskRate& disk : file.disks) {
+    text +=
+        "  - {path: " + YamlScalar(disk.path) + ", write_bytes_per_second: " + JsonNumber(disk.write_bytes_per_second) +
+        ", read_bytes_per_second: " + JsonNumber(disk.read_bytes_per_second) + ", direct_io: " + Flag(disk.direct_io);
+    if (disk.mixed_bytes_per_second > 0) text += ", mixed_bytes_per_second: " + JsonNumber(disk.mixed_bytes_per_second);
+    if (disk.block_bytes > 0) text += ", block_bytes: " + std::to_string(disk.block_bytes);
+    if (disk.queue_depth > 0) text += ", queue_depth: " + std::to_string(disk.queue_depth);
+    text += "}\n";
+  }
   return text + ChoicesText(file);
 }
 

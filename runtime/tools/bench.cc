@@ -26,7 +26,7 @@ constexpr char kHelp[] =
     "  ds-bench kernels --model gpt2-124m       the kernels of a model's training\n"
     "  ds-bench kernels JOB.yaml                those of a job, in its precision and micro-batch\n"
     "  ds-bench optimizer                       AdamW on the host, as ZeRO-Offload steps\n"
-    "  ds-bench storage --path /scratch --output machine.yaml\n"
+    "  ds-bench io --path /scratch --output machine.yaml\n"
     "                                           a disk; the rest of machine.yaml stays as it is\n\n"
     "The machine file is what plans are priced with: ds-launch JOB.yaml --dry-run --machine machine.yaml.\n"
     "Measure when nothing else runs here: all numbers are medians of repeats, of what is left to this program.";
@@ -106,17 +106,21 @@ void AddCollectives(CLI::App& app, BenchOptions& options) {
   });
 }
 
-void AddStorage(CLI::App& app, BenchOptions& options) {
-  CLI::App& command = *app.add_subcommand("storage",
-                                          "Sequential writing, fsync included, and reading of a file with O_DIRECT, by "
-                                          "blocks of several sizes and queues of\n"
-                                          "several depths. The file has no name: nothing is left of it.");
-  AddStorageOptions(command, options);
-  AddCommonOptions(command, options, 30, "");
+void AddIo(CLI::App& app, BenchOptions& options) {
+  CLI::App& command = *app.add_subcommand(
+      "io",
+      "Writing (a sync counted), reading, and both at once, as the file tier does them: with O_DIRECT, by io_uring "
+      "where\n"
+      "it is permitted; by blocks of several sizes and queues of several depths, of which the best are kept. The files "
+      "have no\nnames: nothing is left of them.");
+  command.alias("storage");
+  AddIoOptions(command, options);
+  AddCommonOptions(command, options, 60, "");
   command.callback([&options] {
     BenchRun run(options, false);
-    const StorageOptions storage = StorageOf(options);
-    BenchStorage(run, storage, Budget(options.seconds));
+    const IoOptions io = IoOf(options);
+    CheckIo(io);
+    BenchIo(run, io, Budget(options.seconds));
     run.Write();
   });
 }
@@ -134,8 +138,8 @@ bool Attempt(const char* part, const std::function<void()>& measure) {
 
 void MeasureAll(const BenchOptions& options) {
   BenchRun run(options, true);
-  const StorageOptions storage = StorageOf(options);  // what is wrong with it is told before anything is measured
-  CheckStorage(storage);
+  const IoOptions io = IoOf(options);  // what is wrong with it is told before anything is measured
+  CheckIo(io);
   OptimizerSizes(options);
   CollectiveRanks(run);
   const BenchWork work = KernelWork(run);
@@ -145,7 +149,7 @@ void MeasureAll(const BenchOptions& options) {
   whole &= Attempt("kernels", [&] { BenchKernels(run, work, budget.Part(0.4 * options.seconds)); });
   run.CloseGpu();
   whole &= Attempt("collectives", [&] { BenchCollectives(run, budget.Part(0.2 * options.seconds)); });
-  whole &= Attempt("storage", [&] { BenchStorage(run, storage, budget.Part(0.2 * options.seconds)); });
+  whole &= Attempt("io", [&] { BenchIo(run, io, budget.Part(0.2 * options.seconds)); });
   // Last: what it must do at least, in much memory, may take longer than its share.
   whole &= Attempt("optimizer", [&] { BenchOptimizer(run, budget); });
   run.Write();
@@ -154,10 +158,10 @@ void MeasureAll(const BenchOptions& options) {
 
 void AddAll(CLI::App& app, BenchOptions& options) {
   CLI::App& command = *app.add_subcommand(
-      "all", "memory, kernels, collectives, storage and optimizer, one after another; writes the machine file.");
+      "all", "memory, kernels, collectives, io and optimizer, one after another; writes the machine file.");
   AddKernelOptions(command, options);
   AddCollectiveOptions(command, options);
-  AddStorageOptions(command, options);
+  AddIoOptions(command, options);
   AddOptimizerOptions(command, options);
   options.sizes = {"512MiB"};  // of the optimizer's state: beyond the caches, as it is beside a GPU
   AddCommonOptions(command, options, 120, "machine.yaml");
@@ -178,7 +182,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(ds::ExitCode::preflight);
   }
   const ds::EndOnSignal signals;
-  ds::BenchOptions kernels, memory, optimizer, collectives, storage, all;
+  ds::BenchOptions kernels, memory, optimizer, collectives, io, all;
   CLI::App app(ds::kHelp, "ds-bench");
   app.require_subcommand(0, 1);  // not (1): a misspelt command is to be named
   ds::AddAll(app, all);
@@ -186,10 +190,10 @@ int main(int argc, char** argv) {
   ds::AddMemory(app, memory);
   ds::AddOptimizer(app, optimizer);
   ds::AddCollectives(app, collectives);
-  ds::AddStorage(app, storage);
+  ds::AddIo(app, io);
   app.callback([&] {
     if (app.get_subcommands().empty())
-      throw ds::UsageError("a command is wanted: all, kernels, memory, optimizer, collectives or storage");
+      throw ds::UsageError("a command is wanted: all, kernels, memory, optimizer, collectives or io");
   });
   return ds::RunCommandLine(app, argc, argv);
 }

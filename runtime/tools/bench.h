@@ -7,8 +7,8 @@
 
 #include "kernels/gpu.h"
 #include "runtime/bench/budget.h"
+#include "runtime/bench/io.h"
 #include "runtime/bench/peaks.h"
-#include "runtime/bench/storage.h"
 #include "runtime/bench/table.h"
 #include "runtime/bench/timer.h"
 #include "runtime/bench/work.h"
@@ -31,8 +31,10 @@ struct BenchOptions {
   int workers = 0;  ///< of the job; 0: as ds-launch would start here
   // collectives
   int ranks = 0;  ///< 0: the node's GPUs, else 2
-  // storage
-  std::string path = ".", size = "1GiB";
+  // io
+  std::vector<std::string> paths = {"."}, blocks;
+  std::vector<int> depths;
+  std::string size = "1GiB", backend = "any";
   bool page_cache = false;
   // optimizer
   std::vector<std::string> sizes = {"1MiB", "16MiB", "256MiB", "1GiB"};
@@ -80,7 +82,7 @@ class BenchRun {
 void AddCommonOptions(CLI::App& command, BenchOptions& options, double seconds, const char* output);
 void AddKernelOptions(CLI::App& command, BenchOptions& options);
 void AddCollectiveOptions(CLI::App& command, BenchOptions& options);
-void AddStorageOptions(CLI::App& command, BenchOptions& options);
+void AddIoOptions(CLI::App& command, BenchOptions& options);
 void AddOptimizerOptions(CLI::App& command, BenchOptions& options);
 
 /// The parts: each measures, shows and fills the run's file.
@@ -95,9 +97,9 @@ void TakeTurns(const BenchOptions& options);
 /// The ranks that the options ask for; 1: there is one GPU, and nothing to measure. Throws UsageError.
 int CollectiveRanks(const BenchRun& run);
 void BenchCollectives(BenchRun& run, const Budget& budget);
-/// CheckStorage of the options comes first.
-StorageOptions StorageOf(const BenchOptions& options);
-void BenchStorage(BenchRun& run, const StorageOptions& storage, const Budget& budget);
+/// CheckIo of the options comes first.
+IoOptions IoOf(const BenchOptions& options);
+void BenchIo(BenchRun& run, const IoOptions& io, const Budget& budget);
 
 /// What the machine is: host, device, time, program.
 MachineFile DescribeMachine(bool on_gpu, int gpu, int threads);

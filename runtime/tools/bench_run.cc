@@ -69,7 +69,7 @@ bool SameMachine(const MachineFile& a, const MachineFile& b) {
 
 struct EndOnSignal::Impl {
   SignalWatcher watcher{{SIGINT, SIGTERM, SIGHUP}, [](int signal) {
-                          // Ranks die with this process, the file for storage has no name: all that is left to be
+                          // Ranks die with this process, files for io have no names: all that is left to be
                           // careful of is the machine file.
                           const std::lock_guard lock(writing);
                           std::fprintf(stderr, "\nended by %s; nothing more is written\n", SignalName(signal).c_str());

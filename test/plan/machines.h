@@ -28,7 +28,7 @@ inline MachineFile FullMachineFile() {
   file.device_to_host = {0, 5.2e10};
   file.collectives = {{CollectiveKind::all_gather, 2, {2e-5, 1.5e11}, {{1024, 2.1e-5}, {1 << 20, 3e-5}}},
                       {CollectiveKind::reduce_scatter, 8, {4e-5, 3e11}, {}}};
-  file.disks = {{"/scratch/a b, \"c\"", 2e9, 5e9, true}, {"/tmp", 1e9, 1e9, false}};
+  file.disks = {{"/scratch/a b, \"c\"", 2e9, 5e9, true, 3.5e9, 4 << 20, 32}, {"/tmp", 1e9, 1e9, false, 0, 0, 0}};
   file.matmul_library_version = 120403;
   MatMulChoice choice;
   choice.key = {8192, 4096, 4096, DType::bf16, DType::f32, false, true, true, MatMulEpilogue::bias_gelu};

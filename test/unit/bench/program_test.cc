@@ -61,7 +61,7 @@ MachineFile ThisMachine(const TempFolder& folder, const std::string& name) {
 
 TEST_CASE("ds-bench all measures everything, and the file reads back", "[slow]") {
   const TempFolder folder;
-  const Ran ran = Bench(folder, "all --device cpu --seconds 12 --size 1MiB --model gpt2-tiny --state 64MiB");
+  const Ran ran = Bench(folder, "all --device cpu --seconds 24 --size 1MiB --model gpt2-tiny --state 64MiB");
   INFO(ran.output);
   REQUIRE(ran.code == 0);
   CHECK(folder.Names() == std::set<std::string>{"machine.yaml"});
@@ -82,10 +82,14 @@ TEST_CASE("ds-bench all measures everything, and the file reads back", "[slow]")
   for (const CollectiveRate& rate : file.collectives) CHECK(rate.points.size() >= 2);
   REQUIRE(file.disks.size() == 1);
   CHECK(file.disks[0].path == fs::canonical(folder.path()));
+  CHECK(file.disks[0].write_bytes_per_second > 0);
+  CHECK(file.disks[0].read_bytes_per_second > 0);
+  CHECK(file.disks[0].block_bytes >= 256 << 10);
+  CHECK(file.disks[0].queue_depth >= 1);
   CHECK_FALSE(file.libraries.library_bytes);
   for (const char* part : {"layer_norm forward", "gelu backward", "cross_entropy", "bias gradient", "sum of squares",
                            "adamw step", "adamw, bf16 gradient and copy", "matmul qkv forward", "attention backward",
-                           "all_reduce", "send_receive", "write and fsync", "memory copy"})
+                           "all_reduce", "send_receive", "write and sync", "memory copy"})
     CHECK(Contains(ran.output, part));
   CHECK(Contains(ran.output, "written: machine.yaml"));
   CHECK(!Contains(ran.output, "\x1b"));  // no terminal: no progress
@@ -95,10 +99,10 @@ TEST_CASE("a part measured anew leaves the others as they are") {
   const TempFolder folder;
   MachineFile file = ThisMachine(folder, "m.yaml");
   file.matmul.push_back({DType::f32, 3, 5, 7, false, true, 12345});
-  file.disks.push_back({"/elsewhere", 1e9, 2e9, true});
+  file.disks.push_back({"/elsewhere", 1e9, 2e9, true, 0, 0, 0});
   file.collectives.push_back({CollectiveKind::broadcast, 2, {1e-6, 1e9}, {}});
   test::Overwrite(folder / "m.yaml", ToYaml(file));
-  const Ran ran = Bench(folder, "storage --device cpu --seconds 5 --size 256KiB --output m.yaml");
+  const Ran ran = Bench(folder, "storage --device cpu --seconds 30 --size 256KiB --output m.yaml");  // io's other name
   INFO(ran.output);
   REQUIRE(ran.code == 0);
   const MachineFile after = ReadMachineFile(folder / "m.yaml");
@@ -108,6 +112,34 @@ TEST_CASE("a part measured anew leaves the others as they are") {
   REQUIRE(after.disks.size() == 2);
   CHECK(after.disks[0] == file.disks[0]);
   CHECK(after.disks[1].path == fs::canonical(folder.path()));
+}
+
+TEST_CASE("ds-bench io measures each folder, then all as one space, and keeps blocks and depth of each") {
+  const TempFolder folder;
+  fs::create_directories(folder / "a");
+  fs::create_directories(folder / "b");
+  const Ran ran = Bench(folder,
+                        "io --device cpu --seconds 60 --size 1MiB --path a --path b --block 64KiB --block 128KiB "
+                        "--queue 2 --backend threads --output m.yaml");
+  INFO(ran.output);
+  REQUIRE(ran.code == 0);
+  const MachineFile file = ReadMachineFile(folder / "m.yaml");
+  REQUIRE(file.disks.size() == 2);
+  for (size_t i = 0; i < 2; ++i) {
+    const DiskRate& disk = file.disks[i];
+    CHECK(disk.path == fs::canonical(folder / (i == 0 ? "a" : "b")));
+    CHECK((disk.block_bytes == 64 << 10 || disk.block_bytes == 128 << 10));
+    CHECK(disk.queue_depth == 2);
+    CHECK(disk.write_bytes_per_second > 0);
+    CHECK(disk.read_bytes_per_second > 0);
+    CHECK(disk.mixed_bytes_per_second > 0);
+  }
+  size_t sections = 0;
+  for (size_t at = 0; (at = ran.output.find("io: 1.0 MiB in ", at)) != std::string::npos; ++at) ++sections;
+  CHECK(sections == 3);
+  CHECK(Contains(ran.output, "by threads"));
+  CHECK(Contains(ran.output, "to take: blocks of"));
+  CHECK(folder.Names() == std::set<std::string>{"a", "b", "m.yaml"});
 }
 
 TEST_CASE("kernels for which no time is left keep what the file has of them") {
@@ -191,11 +223,16 @@ TEST_CASE("what cannot be measured or written is refused before anything is") {
                                                         {"memory --device tpu", "--device"},
                                                         {"memory --device cpu --gpu 1", "--gpu 1"},
                                                         {"all --device cpu --path none", "none"},
-                                                        {"all --device cpu --path file", "not a folder"},
-                                                        {"all --device cpu --size 900TiB", "4 times its size"},
-                                                        {"storage --size 4KiB", "256KiB"},
-                                                        {"storage --size big", "--size"},
-                                                        {"storage --device cpu --output none/m.yaml", "no folder"},
+                                                        {"all --device cpu --path file", "Not a directory"},
+                                                        {"all --device cpu --size 900TiB", "4 times as much"},
+                                                        {"io --size 4KiB", "256KiB"},
+                                                        {"io --size big", "--size"},
+                                                        {"io --block 5000", "aio.block_size"},
+                                                        {"io --block x", "--block"},
+                                                        {"io --queue 0", "aio.queue_depth"},
+                                                        {"io --backend aio", "--backend"},
+                                                        {"io --path . --path ./", "named twice"},
+                                                        {"io --device cpu --output none/m.yaml", "no folder"},
                                                         {"all --device cpu --ranks 1 --size 1MiB", "--ranks"},
                                                         {"collectives --device cpu --ranks 1000", "--ranks"},
                                                         {"kernels --model gpt3", "no such preset"},
@@ -255,7 +292,7 @@ TEST_CASE("the optimizer runs what standard input asks for, in turns") {
 
 TEST_CASE("the help of every command teaches its options") {
   const TempFolder folder;
-  for (const char* command : {"all", "kernels", "memory", "optimizer", "collectives", "storage"}) {
+  for (const char* command : {"all", "kernels", "memory", "optimizer", "collectives", "io", "storage"}) {
     const Ran ran = Bench(folder, std::string(command) + " --help");
     CHECK(ran.code == 0);
     for (const char* option : {"--seconds", "--output", "--device", "--force"}) CHECK(Contains(ran.output, option));
@@ -268,7 +305,7 @@ TEST_CASE("a signal ends ds-bench and its ranks at once, and the file that was t
   ThisMachine(folder, "m.yaml");
   const std::string before = ReadFile(folder / "m.yaml");
   for (const auto& [command, signal] :
-       std::vector<std::pair<std::string, int>>{{"kernels", SIGINT}, {"collectives", SIGTERM}, {"storage", SIGINT}}) {
+       std::vector<std::pair<std::string, int>>{{"kernels", SIGINT}, {"collectives", SIGTERM}, {"io", SIGINT}}) {
     INFO(command);
     SpawnOptions options;
     options.argv = {
