@@ -12,13 +12,14 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kArenaAlignment = 64;  // bytes: a cache line, and the widest vector
-constexpr int kBlock = 64;               // actions
+/// Bytes: a cache line, and the widest vector; where files are read and written directly, a sector of theirs.
+constexpr int64_t kArenaAlignment = 64, kFileAlignment = 4096;
+constexpr int kBlock = 64;  // actions
 
 class Arena {
  public:
-  Arena(Plan& plan, const std::vector<Lifetime>& lifetimes)
-      : plan_(plan), lifetimes_(lifetimes), placed_(plan.actions.size() / kBlock + 1) {}
+  Arena(Plan& plan, const std::vector<Lifetime>& lifetimes, int64_t alignment)
+      : plan_(plan), lifetimes_(lifetimes), alignment_(alignment), placed_(plan.actions.size() / kBlock + 1) {}
 
   void Place(int buffer) {
     Buffer& b = plan_.buffers[buffer];
@@ -34,7 +35,7 @@ class Arena {
   struct Range {
     int64_t begin, end;
   };
-  static int64_t AlignUp(int64_t n) { return (n + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+  int64_t AlignUp(int64_t n) const { return (n + alignment_ - 1) / alignment_ * alignment_; }
 
   /// Ranges of the buffers alive at some time of `life`, by their begin. One may come more than once.
   std::vector<Range> Neighbours(Lifetime life) const {
@@ -62,6 +63,7 @@ class Arena {
 
   Plan& plan_;
   const std::vector<Lifetime>& lifetimes_;
+  const int64_t alignment_;
   std::vector<std::vector<int>> placed_;  // of a block of actions: the buffers alive in it
   int64_t end_ = 0;
 };
@@ -70,7 +72,7 @@ class Arena {
 
 void PlaceArena(Plan& plan) {
   const std::vector<Lifetime> lifetimes = Lifetimes(plan);
-  for (int tier = 0; tier < 3; ++tier) {
+  for (int tier = 0; tier < kTiers; ++tier) {
     std::vector<int> order;
     for (size_t b = 0; b < plan.buffers.size(); ++b) {
       const Buffer& buffer = plan.buffers[b];
@@ -79,7 +81,7 @@ void PlaceArena(Plan& plan) {
     }
     std::stable_sort(order.begin(), order.end(),
                      [&](int a, int b) { return plan.buffers[a].bytes > plan.buffers[b].bytes; });
-    Arena arena(plan, lifetimes);
+    Arena arena(plan, lifetimes, static_cast<Tier>(tier) == Tier::device ? kArenaAlignment : kFileAlignment);
     for (int buffer : order) arena.Place(buffer);
     plan.arena_bytes[tier] = arena.end();
   }

@@ -27,7 +27,9 @@ std::vector<std::string> CheckPlan(const ModelLayout& layout, const Plan& plan) 
   CheckShape(layout, plan, faults);
   if (!faults.empty()) return faults.Take();
   CheckComplete(layout, plan, faults);
+  faults.NextCheck();
   CheckOrder(layout, plan, faults);
+  faults.NextCheck();
   CheckValues(layout, plan, faults);
   return faults.Take();
 }

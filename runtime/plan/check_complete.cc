@@ -6,8 +6,9 @@
 namespace ds {
 namespace {
 
-/// The actions that a step must have exactly once. Gathers and releases of sharded units are not among them: how often
-/// a unit is gathered is the planner's choice, and CheckValues finds the missing ones.
+/// The actions that a step must have exactly once. Gathers and releases of sharded units and moves between tiers are
+/// not among them: how often a unit is gathered or moved is the planner's choice, and CheckValues finds the missing
+/// ones.
 std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options) {
   std::vector<Action> needed;
   auto compute = [&](ActionKind kind, size_t segment, int64_t micro_batch) {
@@ -28,11 +29,21 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
   }
   if (!options.training) return needed;
 
+  const std::vector<bool> offloaded = OffloadedUnits(layout, options);
+  const auto of_buckets = [&](ActionKind kind, StreamKind stream, int unit) {
+    for (size_t b = 0; b < layout.units[unit].buckets.size(); ++b)
+      needed.push_back(UnitAction(kind, stream, unit, static_cast<int>(b)));
+  };
   const int64_t first = ReducesEachMicroBatch(options) ? 0 : options.micro_batches - 1;
   std::vector<int> uses(layout.units.size(), 0);
   for (size_t s = 0; s < layout.slots.size(); ++s) {
     const int unit = layout.slots[s].unit;
-    if (++uses[unit] == 2) needed.push_back(UnitAction(ActionKind::sum_tied, StreamKind::compute, unit));
+    if (++uses[unit] == 2) {
+      if (offloaded[unit])
+        of_buckets(ActionKind::sum_tied, StreamKind::host, unit);
+      else
+        needed.push_back(UnitAction(ActionKind::sum_tied, StreamKind::compute, unit));
+    }
     for (size_t b = 0; b < layout.units[unit].buckets.size(); ++b) {
       for (int64_t m = first; m < options.micro_batches; ++m) {
         Action reduce = UnitAction(ActionKind::reduce, StreamKind::reduce, unit, static_cast<int>(b));
@@ -47,7 +58,13 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
   norm.kind = ActionKind::norm;
   needed.push_back(norm);
   for (size_t u = 0; u < layout.units.size(); ++u) {
-    needed.push_back(UnitAction(ActionKind::optimizer_step, StreamKind::compute, static_cast<int>(u)));
+    const int unit = static_cast<int>(u);
+    const bool below = ShardsParameters(layout.units[u], options) && options.placement.parameters != Tier::device;
+    if (offloaded[u]) of_buckets(ActionKind::squares, StreamKind::host, unit);
+    if (offloaded[u] || below)
+      of_buckets(ActionKind::optimizer_step, offloaded[u] ? StreamKind::host : StreamKind::compute, unit);
+    else
+      needed.push_back(UnitAction(ActionKind::optimizer_step, StreamKind::compute, unit));
     if (options.stage == 0 || ShardsParameters(layout.units[u], options)) continue;
     for (size_t b = 0; b < layout.units[u].buckets.size(); ++b)
       needed.push_back(UnitAction(ActionKind::gather, StreamKind::gather, static_cast<int>(u), static_cast<int>(b)));
@@ -62,7 +79,7 @@ void CheckComplete(const ModelLayout& layout, const Plan& plan, Faults& faults) 
   for (size_t a = 0; a < plan.actions.size(); ++a) {
     const Action& action = plan.actions[a];
     const bool repeats =
-        action.kind == ActionKind::release ||
+        action.kind == ActionKind::release || IsMove(action) ||
         (action.kind == ActionKind::gather && ShardsParameters(layout.units[action.unit], plan.options));
     if (repeats) continue;
     const auto [it, fresh] = at.try_emplace(Describe(layout, action), a);

@@ -22,12 +22,12 @@ class OrderChecker {
   }
 
  private:
-  using Clock = std::array<int, kStreams>;  // of each stream: the last action that is done
+  using Clock = OfStreams;  // of each stream: the last action that is done
 
   void StartClock(size_t a) {
     const Action& action = plan_.actions[a];
     Clock& clock = clocks_[a];
-    clock = {-1, -1, -1};
+    clock = NoActions();
     auto merge = [&](int done) {
       for (int s = 0; s < kStreams; ++s) clock[s] = std::max(clock[s], clocks_[done][s]);
     };
@@ -37,8 +37,9 @@ class OrderChecker {
 
   void CheckUse(size_t a, const Use& use) {
     const Buffer& buffer = plan_.buffers[use.buffer];
-    Clock after{-1, -1, -1};
-    memory_.Conflicts(use, after);
+    Clock after = NoActions();
+    const Action& action = plan_.actions[a];
+    memory_.Conflicts(action, use, after);
     for (int s = 0; s < kStreams; ++s) {
       if (after[s] <= clocks_[a][s]) continue;
       faults_.At(a, std::string(use.access == Access::read ? "reads " : "writes ") + buffer.name +
@@ -46,7 +47,7 @@ class OrderChecker {
     }
     if (buffer.kind == BufferKind::resident || use.access == Access::write) return;
     int owner = use.buffer;
-    memory_.Visit(use.buffer, [&](const MemoryMap::Run& run) {
+    memory_.Visit(use.buffer, action.bucket, [&](const MemoryMap::Run& run) {
       if (run.owner != use.buffer) owner = run.owner;
     });
     if (owner == use.buffer) return;
@@ -60,7 +61,7 @@ class OrderChecker {
   Faults& faults_;
   MemoryMap memory_;
   std::vector<Clock> clocks_;
-  Clock last_{-1, -1, -1};
+  Clock last_ = NoActions();
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "runtime/plan/checks.h"
-#include "runtime/plan/passes.h"
+#include "runtime/plan/moves.h"
 
 namespace ds {
 namespace {
@@ -16,7 +16,11 @@ struct Need {
 class ShapeChecker {
  public:
   ShapeChecker(const ModelLayout& layout, const Plan& plan, Faults& faults)
-      : layout_(layout), plan_(plan), faults_(faults), resident_(IndexResident(layout, plan)) {}
+      : layout_(layout),
+        plan_(plan),
+        faults_(faults),
+        resident_(IndexResident(layout, plan)),
+        offloaded_(OffloadedUnits(layout, plan.options)) {}
 
   void Run() {
     CheckResident();
@@ -24,6 +28,7 @@ class ShapeChecker {
     for (size_t a = 0; a < plan_.actions.size(); ++a) {
       if (!CheckIndices(a)) continue;
       CheckStream(a);
+      CheckTiers(a);
       CheckWaits(a);
       CheckOperands(a);
     }
@@ -58,6 +63,9 @@ class ShapeChecker {
         faults_.Add("buffer " + buffer.name + " is an alias of an alias");
       return;
     }
+    if (buffer.kind == BufferKind::staging && (buffer.numel != PieceElements(buffer.unit, buffer.bucket) ||
+                                               buffer.bytes != StateBytes(buffer.state, buffer.numel)))
+      faults_.Add("buffer " + buffer.name + " is not the size of its bucket's piece");
     if (buffer.offset < 0 || buffer.bytes < 0 ||
         buffer.offset + buffer.bytes > plan_.arena_bytes[static_cast<int>(buffer.tier)])
       faults_.Add("buffer " + buffer.name + " lies outside its arena");
@@ -87,13 +95,28 @@ class ShapeChecker {
         require(action.micro_batch >= 0 && action.micro_batch < plan_.options.micro_batches, "micro-batch");
         [[fallthrough]];
       case ActionKind::gather:
-        require(In(action.unit, layout_.units.size()) && In(action.bucket, layout_.units[action.unit].buckets.size()),
-                "bucket of a unit");
+      case ActionKind::squares:
+        require(IsBucket(action.unit, action.bucket), "bucket of a unit");
         break;
-      case ActionKind::release:
       case ActionKind::sum_tied:
       case ActionKind::optimizer_step:
+        require(action.bucket < 0 ? In(action.unit, layout_.units.size()) : IsBucket(action.unit, action.bucket),
+                "unit, or bucket of one");
+        break;
+      case ActionKind::release:
         require(In(action.unit, layout_.units.size()), "unit");
+        break;
+      case ActionKind::fetch:
+      case ActionKind::store:
+        require(action.state == StateKind::none
+                    ? In(action.segment, layout_.segments.size()) && action.micro_batch >= 0 &&
+                          action.micro_batch < plan_.options.micro_batches
+                    : IsBucket(action.unit, action.bucket),
+                "bucket of a unit, and no segment and micro-batch");
+        if (good && !(action.Find(Operand::from) && action.Find(Operand::to))) {
+          faults_.At(a, "lacks a buffer to move from, or to");
+          good = false;
+        }
         break;
       case ActionKind::norm:
         break;
@@ -101,12 +124,56 @@ class ShapeChecker {
     return good;
   }
 
+  bool IsBucket(int unit, int bucket) const {
+    return In(unit, layout_.units.size()) && In(bucket, layout_.units[unit].buckets.size());
+  }
+
+  StreamKind StreamOf(const Action& action) const {
+    switch (action.kind) {
+      case ActionKind::gather:
+        return StreamKind::gather;
+      case ActionKind::reduce:
+        return StreamKind::reduce;
+      case ActionKind::fetch:
+      case ActionKind::store: {
+        const Tier from = plan_.buffers[action.Find(Operand::from)->buffer].tier,
+                   to = plan_.buffers[action.Find(Operand::to)->buffer].tier;
+        return StreamBetween(from, to);
+      }
+      case ActionKind::squares:
+        return StreamKind::host;
+      case ActionKind::sum_tied:
+      case ActionKind::optimizer_step:
+        return offloaded_[action.unit] ? StreamKind::host : StreamKind::compute;
+      default:
+        return StreamKind::compute;
+    }
+  }
+
   void CheckStream(size_t a) {
-    StreamKind stream = StreamKind::compute;
-    if (plan_.actions[a].kind == ActionKind::gather) stream = StreamKind::gather;
-    if (plan_.actions[a].kind == ActionKind::reduce) stream = StreamKind::reduce;
+    const StreamKind stream = StreamOf(plan_.actions[a]);
     if (plan_.actions[a].stream != stream)
       faults_.At(a, std::string("is on the ") + NameOf(plan_.actions[a].stream) + " stream, not on " + NameOf(stream));
+  }
+
+  /// Operands lie where the action computes; a move's are neighbours.
+  void CheckTiers(size_t a) {
+    const Action& action = plan_.actions[a];
+    if (IsMove(action)) {
+      const Tier from = plan_.buffers[action.Find(Operand::from)->buffer].tier,
+                 to = plan_.buffers[action.Find(Operand::to)->buffer].tier;
+      const bool up = action.kind == ActionKind::fetch;
+      if ((up ? to >= from : from >= to) || Towards(from, to) != to)
+        faults_.At(a, std::string("cannot move from ") + NameOf(from) + " to " + NameOf(to));
+      return;
+    }
+    const Tier tier = TierOf(action.stream);
+    for (const Use& use : action.uses) {
+      const Buffer& buffer = plan_.buffers[use.buffer];
+      if (buffer.tier != tier && buffer.kind != BufferKind::sums)
+        faults_.At(a, std::string("computes on the ") + NameOf(tier) + ", and " + buffer.name + " is on the " +
+                          NameOf(buffer.tier));
+    }
   }
 
   void CheckWaits(size_t a) {
@@ -123,6 +190,9 @@ class ShapeChecker {
 
   int64_t StateBytes(StateKind state, int64_t numel) const {
     return numel * static_cast<int64_t>(SizeOf(DTypeOfState(state, plan_.options.compute)));
+  }
+  int64_t PieceElements(int unit, int bucket) const {
+    return IsBucket(unit, bucket) ? layout_.units[unit].buckets[bucket].numel() / layout_.ranks : -1;
   }
   int64_t WholeBytes(StateKind state, int unit) const { return StateBytes(state, layout_.units[unit].numel); }
   int64_t ShardBytes(StateKind state, int unit) const { return StateBytes(state, layout_.ShardNumel(unit)); }
@@ -193,6 +263,8 @@ class ShapeChecker {
     return needs;
   }
 
+  int64_t SumsBytes() const { return static_cast<int64_t>(layout_.units.size() * sizeof(double)); }
+
   int FirstSlot(int unit) const {
     for (size_t s = 0; s < layout_.slots.size(); ++s)
       if (layout_.slots[s].unit == unit) return static_cast<int>(s);
@@ -217,7 +289,9 @@ class ShapeChecker {
         }
         return needs;
       case ActionKind::norm: {
-        std::vector<bool> seen(layout_.units.size(), false);
+        std::vector<bool> seen = offloaded_;
+        if (std::find(seen.begin(), seen.end(), true) != seen.end())
+          needs.push_back({Operand::sums, 0, Access::read, SumsBytes()});
         for (int s = 0; s < static_cast<int>(layout_.slots.size()); ++s) {
           const int unit = layout_.slots[s].unit;
           if (seen[unit]) continue;
@@ -228,6 +302,15 @@ class ShapeChecker {
       }
       case ActionKind::optimizer_step:
         return StepNeeds(action);
+      case ActionKind::squares: {
+        const Use* sums =
+            action.Find(Operand::sums);  // written by the first Squares of a step: CheckValues knows which
+        return {{Operand::shard, FirstSlot(action.unit), Access::read, 0},
+                {Operand::sums, 0, sums ? sums->access : Access::update, SumsBytes()}};
+      }
+      case ActionKind::fetch:
+      case ActionKind::store:
+        return {{Operand::from, 0, Access::read, action.bytes}, {Operand::to, 0, Access::write, action.bytes}};
       default:
         return ComputeNeeds(action);
     }
@@ -244,9 +327,10 @@ class ShapeChecker {
         continue;
       }
       const Buffer& buffer = plan_.buffers[use->buffer];
+      const bool piece = buffer.kind == BufferKind::staging && buffer.bucket == action.bucket;  // sized by CheckBuffer
       if (use->access != need.access)
         faults_.At(a, "uses " + name + " (" + buffer.name + ") with another access than it needs");
-      if (buffer.bytes < need.bytes && buffer.alias_of < 0)
+      if (buffer.bytes < need.bytes && buffer.alias_of < 0 && !piece)
         faults_.At(a, name + " needs " + std::to_string(need.bytes) + " bytes and " + buffer.name + " has " +
                           std::to_string(buffer.bytes));
       CheckIdentity(a, need, *use);
@@ -284,9 +368,21 @@ class ShapeChecker {
       case Operand::state:
         state = static_cast<StateKind>(need.index);
         break;
+      case Operand::from:
+      case Operand::to:
+        if (action.state == StateKind::none) {
+          if (buffer.kind != BufferKind::activation && buffer.kind != BufferKind::saved)
+            faults_.At(a, "moves " + buffer.name + ", which is no activation");
+          return;
+        }
+        state = action.state;
+        if (state == StateKind::gradient) slot = action.slot;
+        break;
       default:
         return;
     }
+    if (buffer.kind == BufferKind::staging && buffer.bucket != action.bucket)
+      faults_.At(a, "uses " + buffer.name + ", a piece of another bucket");
     if (slot >= 0) unit = layout_.slots[slot].unit, state = StateKind::gradient;
     const bool whole =
         need.operand == Operand::params || need.operand == Operand::grads || need.operand == Operand::whole;
@@ -299,6 +395,7 @@ class ShapeChecker {
   const Plan& plan_;
   Faults& faults_;
   const ResidentIndex resident_;
+  const std::vector<bool> offloaded_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // list order is the order that every stream keeps between conflicting uses, so one walk over the list is enough.
 #include <algorithm>
 
+#include "runtime/plan/check_pieces.h"
 #include "runtime/plan/checks.h"
 #include "runtime/plan/passes.h"
 
@@ -38,8 +39,13 @@ class ValueChecker {
         values_(plan.buffers.size()),
         gradients_(plan.buffers.size()),
         gathered_(plan.buffers.size()),
-        summed_(layout.units.size(), false) {
-    for (const ParamUnit& unit : layout.units) stepped_.emplace_back(unit.buckets.size(), Stepped::no);
+        offloaded_(OffloadedUnits(layout, plan.options)),
+        pieces_(layout, plan, resident_) {
+    for (const ParamUnit& unit : layout.units) {
+      stepped_.emplace_back(unit.buckets.size(), Stepped::no);
+      summed_.emplace_back(unit.buckets.size(), false);
+      squared_.push_back(0);
+    }
     for (size_t b = 0; b < plan.buffers.size(); ++b) {
       const Buffer& buffer = plan.buffers[b];
       if (buffer.unit < 0) continue;
@@ -49,7 +55,16 @@ class ValueChecker {
   }
 
   void Run() {
-    for (at_ = 0; at_ < plan_.actions.size(); ++at_) Do(plan_.actions[at_]);
+    for (at_ = 0; at_ < plan_.actions.size(); ++at_) {
+      const Action& action = plan_.actions[at_];
+      if (IsMove(action)) {
+        Move(action);
+        continue;
+      }
+      for (const Use& use : action.uses) Fault(pieces_.BeforeUse(use, action.bucket));
+      Do(action);
+    }
+    for (const std::string& fault : pieces_.AtTheEnd()) faults_.Add(fault);
     for (size_t b = 0; b < plan_.buffers.size(); ++b)
       if (std::find(gathered_[b].begin(), gathered_[b].end(), true) != gathered_[b].end())
         faults_.Add("missing: Release " + layout_.units[plan_.buffers[b].unit].name + " (" + plan_.buffers[b].name +
@@ -76,10 +91,30 @@ class ValueChecker {
         return Norm(action);
       case ActionKind::optimizer_step:
         return Step(action);
+      case ActionKind::squares:
+        return Squares(action);
+      case ActionKind::fetch:
+      case ActionKind::store:
+        return Move(action);
     }
   }
 
-  void Fault(const std::string& text) { faults_.At(at_, text); }
+  void Fault(const std::string& text) {
+    if (!text.empty()) faults_.At(at_, text);
+  }
+  /// The buffer that a staging buffer is a piece of; others are their own.
+  int Home(const Use* use) const { return pieces_.Home(use->buffer); }
+
+  void Move(const Action& action) {
+    const int from = action.Find(Operand::from)->buffer, to = action.Find(Operand::to)->buffer;
+    if (action.state != StateKind::none) return Fault(pieces_.Move(from, to, action.bucket));
+    const Value& value = values_[from];
+    if (value.segment != action.segment || value.micro_batch != action.micro_batch ||
+        value.kind != plan_.buffers[to].kind)
+      Fault("its source " + NameOfBuffer(from) + " does not hold what " + layout_.segments[action.segment].name +
+            " mb" + std::to_string(action.micro_batch) + " wrote");
+    values_[to] = value;
+  }
   const std::string& NameOfBuffer(int buffer) const { return plan_.buffers[buffer].name; }
 
   // Compute actions ------------------------------------------------------------------------------------------------
@@ -117,7 +152,8 @@ class ValueChecker {
 
   void ReadParams(int buffer) {
     const Buffer& b = plan_.buffers[buffer];
-    if (stepped_[b.unit].front() != Stepped::no)
+    const std::vector<Stepped>& stepped = stepped_[b.unit];
+    if (std::any_of(stepped.begin(), stepped.end(), [](Stepped bucket) { return bucket != Stepped::no; }))
       Fault("reads parameters of " + layout_.units[b.unit].name + " after their step");
     if (b.kind == BufferKind::resident) return;
     for (size_t i = 0; i < gathered_[buffer].size(); ++i)
@@ -145,7 +181,7 @@ class ValueChecker {
   // ZeRO -----------------------------------------------------------------------------------------------------------
 
   void Gather(const Action& action) {
-    const int source = action.Find(Operand::shard)->buffer, target = action.Find(Operand::whole)->buffer;
+    const int source = Home(action.Find(Operand::shard)), target = action.Find(Operand::whole)->buffer;
     Stepped& stepped = stepped_[action.unit][action.bucket];
     if (plan_.buffers[target].kind == BufferKind::resident) {
       if (source != target || stepped == Stepped::no)
@@ -169,7 +205,7 @@ class ValueChecker {
   }
 
   void Reduce(const Action& action) {
-    const int source = action.Find(Operand::whole)->buffer, target = action.Find(Operand::shard)->buffer;
+    const int source = action.Find(Operand::whole)->buffer, target = Home(action.Find(Operand::shard));
     const Gradient& from = gradients_[source];
     Gradient::Reduced& to = gradients_[target].buckets[action.bucket];
     if (from.count == 0) return Fault("reduces " + NameOfBuffer(source) + ", which no BackwardWeight wrote");
@@ -188,41 +224,84 @@ class ValueChecker {
 
   bool StepsWhole(int unit) const { return plan_.buffers[resident_.master[unit]].whole; }
 
-  /// Whether every bucket of the slot's gradient is reduced, everywhere when the unit's step needs all of it.
-  void ReadReduced(int buffer) {
+  /// Calls f(bucket) for the bucket that an action is of, or for all of its unit's.
+  template <class F>
+  void EachBucket(int unit, int bucket, F f) const {
+    const int buckets = static_cast<int>(layout_.units[unit].buckets.size());
+    for (int b = bucket < 0 ? 0 : bucket; b < (bucket < 0 ? buckets : bucket + 1); ++b) f(static_cast<size_t>(b));
+  }
+
+  /// Whether the slot's gradient is reduced (that bucket of it), everywhere when the unit's step needs all of it.
+  void ReadReduced(const Use& use, int bucket) {
+    const int buffer = Home(&use);
     const Buffer& b = plan_.buffers[buffer];
-    const auto& buckets = gradients_[buffer].buckets;
-    for (size_t i = 0; i < buckets.size(); ++i) {
-      const bool complete =
-          buckets[i].count == plan_.options.micro_batches && (buckets[i].everywhere || !StepsWhole(b.unit));
+    EachBucket(b.unit, bucket, [&](size_t i) {
+      const Gradient::Reduced& reduced = gradients_[buffer].buckets[i];
+      const bool complete = reduced.count == plan_.options.micro_batches && (reduced.everywhere || !StepsWhole(b.unit));
       if (!complete) Fault("reads " + b.name + " before Reduce of bucket " + std::to_string(i) + " is complete");
-    }
+    });
+  }
+
+  bool Tied(int unit) const {
+    return std::count_if(layout_.slots.begin(), layout_.slots.end(),
+                         [&](const GradientSlot& slot) { return slot.unit == unit; }) > 1;
+  }
+  void NeedSummed(int unit, int bucket) {
+    if (!Tied(unit)) return;
+    bool all = true;
+    EachBucket(unit, bucket, [&](size_t b) { all = all && summed_[unit][b]; });
+    if (!all)
+      Fault("comes before SumTied " + layout_.units[unit].name +
+            (bucket < 0 ? std::string() : " bucket " + std::to_string(bucket)));
   }
 
   void SumTied(const Action& action) {
-    for (const Use& use : action.uses) ReadReduced(use.buffer);
-    if (summed_[action.unit]) Fault("adds a gradient that was added already");
-    summed_[action.unit] = true;
+    for (const Use& use : action.uses) ReadReduced(use, action.bucket);
+    EachBucket(action.unit, action.bucket, [&](size_t b) {
+      if (summed_[action.unit][b]) Fault("adds a gradient that was added already");
+      summed_[action.unit][b] = true;
+    });
+  }
+
+  /// Sums are the same under every placement only if a unit's buckets come in their order.
+  void Squares(const Action& action) {
+    const Use* sums = action.Find(Operand::sums);
+    if ((sums->access == Access::write) != !sums_begun_)
+      Fault(sums_begun_ ? "drops the sums of Squares before it" : "adds to sums that no Squares set to zero");
+    sums_begun_ = true;
+    for (const Use& use : action.uses)
+      if (use.operand == Operand::shard) ReadReduced(use, action.bucket);
+    NeedSummed(action.unit, action.bucket);
+    if (squared_[action.unit]++ != action.bucket)
+      Fault("adds up the squares of " + layout_.units[action.unit].name + " out of the order of its buckets");
   }
 
   void Norm(const Action& action) {
-    for (const Use& use : action.uses) ReadReduced(use.buffer);
-    std::vector<int> slots(layout_.units.size(), 0);
-    for (const GradientSlot& slot : layout_.slots) ++slots[slot.unit];
-    for (size_t u = 0; u < slots.size(); ++u)
-      if (slots[u] > 1 && !summed_[u]) Fault("comes before SumTied " + layout_.units[u].name);
+    for (const Use& use : action.uses)
+      if (use.operand == Operand::shard) ReadReduced(use, -1);
+    for (size_t u = 0; u < layout_.units.size(); ++u) {
+      if (!offloaded_[u]) NeedSummed(static_cast<int>(u), -1);
+      const size_t buckets = layout_.units[u].buckets.size();
+      if (offloaded_[u] && static_cast<size_t>(squared_[u]) != buckets)
+        Fault("comes before Squares " + layout_.units[u].name + " bucket " + std::to_string(squared_[u]));
+    }
     norm_done_ = true;
   }
 
   void Step(const Action& action) {
-    if (!norm_done_) Fault("comes before Norm");
+    const bool early = offloaded_[action.unit] && plan_.options.placement.steps_early;
+    if (!early && !norm_done_) Fault("comes before Norm");
+    if (early && squared_[action.unit] <= action.bucket)
+      Fault("comes before Squares " + layout_.units[action.unit].name + " bucket " + std::to_string(action.bucket));
     for (const Use& use : action.uses)
-      if (use.operand == Operand::shard) ReadReduced(use.buffer);
+      if (use.operand == Operand::shard) ReadReduced(use, action.bucket);
+    NeedSummed(action.unit, action.bucket);
     const bool all = StepsWhole(action.unit) || !plan_.buffers[resident_.working[action.unit]].whole;
-    for (Stepped& bucket : stepped_[action.unit]) {
+    EachBucket(action.unit, action.bucket, [&](size_t b) {
+      Stepped& bucket = stepped_[action.unit][b];
       if (bucket != Stepped::no) Fault("steps what was stepped already");
       bucket = all ? Stepped::all : Stepped::own_piece;
-    }
+    });
   }
 
   const ModelLayout& layout_;
@@ -234,8 +313,11 @@ class ValueChecker {
   std::vector<Gradient> gradients_;            // of a gradient buffer
   std::vector<std::vector<bool>> gathered_;    // of a gathered buffer: its buckets
   std::vector<std::vector<Stepped>> stepped_;  // of a unit: its buckets
-  std::vector<bool> summed_;                   // of a unit
-  bool norm_done_ = false;
+  const std::vector<bool> offloaded_;          // of a unit
+  std::vector<std::vector<bool>> summed_;      // of a unit: its buckets
+  std::vector<int> squared_;                   // of a unit: buckets [0, n) are among the sums
+  Pieces pieces_;
+  bool norm_done_ = false, sums_begun_ = false;
 };
 
 }  // namespace

@@ -8,14 +8,17 @@
 
 namespace ds {
 
-/// Faults found so far; those beyond a screenful are dropped, since one defect often breaks all that follows.
+/// Faults found so far; those of one check beyond a screenful are dropped, since one defect often breaks all that
+/// follows.
 class Faults {
  public:
   Faults(const ModelLayout& layout, const Plan& plan) : layout_(layout), plan_(plan) {}
 
   void Add(const std::string& text) {
-    if (list_.size() < kMost) list_.push_back(text);
+    if (list_.size() < most_) list_.push_back(text);
   }
+  /// Another check begins, whose faults have room of their own.
+  void NextCheck() { most_ = list_.size() + kMost; }
   void At(size_t action, const std::string& text) { Add(Describe(layout_, plan_, action) + ": " + text); }
 
   bool empty() const { return list_.empty(); }
@@ -26,6 +29,7 @@ class Faults {
   const ModelLayout& layout_;
   const Plan& plan_;
   std::vector<std::string> list_;
+  size_t most_ = kMost;
 };
 
 /// Indices, streams, operands and sizes: what must hold before the other checks may look at the plan.

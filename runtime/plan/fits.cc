@@ -48,6 +48,7 @@ std::string Numbers(const Plan& plan, const Machine& machine) {
   row("activations         ", m.activations);
   row("gathered parameters ", m.gathered);
   row("gradients in flight ", m.reducing);
+  row("state between tiers ", m.staging);
   row("gaps in the arena   ", m.gaps);
   row("libraries           ", m.libraries);
   row("kernels' workspace   ", plan.price.workspace_bytes);

@@ -12,26 +12,46 @@
 
 namespace ds {
 
-inline constexpr int kStreams = 3;
+/// Of each stream an action; -1: none.
+using OfStreams = std::array<int, kStreams>;
+inline OfStreams NoActions() {
+  OfStreams none;
+  none.fill(-1);
+  return none;
+}
 
 class MemoryMap {
  public:
   /// A run of bytes with one history. Action indices by stream; -1: none yet.
   struct Run {
-    std::array<int, kStreams> last_read{-1, -1, -1}, last_write{-1, -1, -1};
+    OfStreams last_read = NoActions(), last_write = NoActions();
     int owner = -1;  ///< the buffer that was last written here
   };
 
   explicit MemoryMap(const Plan& plan) : plan_(plan), resident_(plan.buffers.size()) {
     for (auto& arena : arenas_) arena[0] = Run{};
+    std::vector<int> buckets;  // of a unit
+    for (const Action& action : plan.actions) {
+      if (action.unit < 0 || action.bucket < 0) continue;
+      buckets.resize(std::max(buckets.size(), static_cast<size_t>(action.unit) + 1), 0);
+      buckets[action.unit] = std::max(buckets[action.unit], action.bucket + 1);
+    }
+    for (size_t b = 0; b < plan.buffers.size(); ++b) {
+      const int unit = plan.buffers[b].unit;
+      const bool cut = unit >= 0 && static_cast<size_t>(unit) < buckets.size() && buckets[unit] > 0;
+      resident_[b].resize(cut ? static_cast<size_t>(buckets[unit]) : 1);
+    }
   }
 
-  /// Calls f(Run&) for each run of the buffer's bytes. A resident buffer is one run, shared by its aliases.
+  /// Calls f(Run&) for each run of the buffer's bytes that an action of `bucket` (-1: of all) uses. A resident buffer
+  /// is a run a bucket, which its aliases share.
   template <class F>
-  void Visit(int buffer, F f) {
+  void Visit(int buffer, int bucket, F f) {
     const Buffer& b = plan_.buffers[buffer];
     if (b.kind == BufferKind::resident) {
-      f(resident_[b.alias_of >= 0 ? b.alias_of : buffer]);
+      std::vector<Run>& runs = resident_[b.alias_of >= 0 ? b.alias_of : buffer];
+      if (bucket >= 0 && b.unit >= 0) return f(runs[bucket]);
+      for (Run& run : runs) f(run);
       return;
     }
     std::map<int64_t, Run>& arena = arenas_[static_cast<int>(b.tier)];
@@ -41,9 +61,9 @@ class MemoryMap {
       f(it->second);
   }
 
-  /// Raises `after[stream]` to the last action of each stream that must be done before `use` may begin.
-  void Conflicts(const Use& use, std::array<int, kStreams>& after) {
-    Visit(use.buffer, [&](const Run& run) {
+  /// Raises `after[stream]` to the last action of each stream that must be done before `action` may begin its `use`.
+  void Conflicts(const Action& action, const Use& use, OfStreams& after) {
+    Visit(use.buffer, action.bucket, [&](const Run& run) {
       for (int s = 0; s < kStreams; ++s) {
         after[s] = std::max(after[s], run.last_write[s]);
         if (use.access != Access::read) after[s] = std::max(after[s], run.last_read[s]);
@@ -56,7 +76,7 @@ class MemoryMap {
     const Action& a = plan_.actions[action];
     const int stream = static_cast<int>(a.stream);
     for (const Use& use : a.uses) {
-      Visit(use.buffer, [&](Run& run) {
+      Visit(use.buffer, a.bucket, [&](Run& run) {
         if (use.access != Access::write) run.last_read[stream] = action;
         if (use.access != Access::read) run.last_write[stream] = action, run.owner = use.buffer;
       });
@@ -71,8 +91,8 @@ class MemoryMap {
   }
 
   const Plan& plan_;
-  std::vector<Run> resident_;
-  std::array<std::map<int64_t, Run>, 3> arenas_;  // runs by their first byte; each ends where the next begins
+  std::vector<std::vector<Run>> resident_;             // of a buffer: its buckets
+  std::array<std::map<int64_t, Run>, kTiers> arenas_;  // runs by their first byte; each ends where the next begins
 };
 
 }  // namespace ds

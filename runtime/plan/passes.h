@@ -16,6 +16,8 @@ void PlaceState(const ModelLayout& layout, Plan& plan);        // residency.cc
 void GatherParameters(const ModelLayout& layout, Plan& plan);  // gather.cc
 void ReduceGradients(const ModelLayout& layout, Plan& plan);   // reduce.cc
 void StepOptimizer(const ModelLayout& layout, Plan& plan);     // step.cc
+void MoveActivations(Plan& plan);                              // move_activations.cc
+void MoveState(const ModelLayout& layout, Plan& plan);         // move_state.cc
 void PlaceArena(Plan& plan);                                   // arena.cc
 void OrderStreams(Plan& plan);                                 // streams.cc
 
@@ -60,11 +62,19 @@ inline bool ShardsParameters(const ParamUnit& unit, const PlanOptions& options) 
   return options.stage == 3 && !unit.persistent;
 }
 
+/// Of each unit, whether its optimizer state is placed as PlanOptions::placement says; otherwise it is on the device.
+/// The last units of the model are, up to placement.optimizer_ratio of its elements.
+std::vector<bool> OffloadedUnits(const ModelLayout& layout, const PlanOptions& options);
+
 /// Whether the segment's saved tensors are dropped and computed again.
 inline bool Recomputes(const SegmentSpec& segment, const PlanOptions& options) {
   if (!options.training) return false;
   return (segment.kind == SegmentKind::attention && options.recompute >= RecomputeMode::attention) ||
          (segment.kind == SegmentKind::mlp && options.recompute == RecomputeMode::full);
+}
+
+inline bool IsMove(const Action& action) {
+  return action.kind == ActionKind::fetch || action.kind == ActionKind::store;
 }
 
 /// Whether the action reads its segment's parameters.

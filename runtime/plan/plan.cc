@@ -24,6 +24,12 @@ const char* NameOf(ActionKind kind) {
       return "Norm";
     case ActionKind::optimizer_step:
       return "OptimizerStep";
+    case ActionKind::fetch:
+      return "Fetch";
+    case ActionKind::store:
+      return "Store";
+    case ActionKind::squares:
+      return "Squares";
   }
   return "?";
 }
@@ -36,6 +42,28 @@ const char* NameOf(StreamKind stream) {
       return "gather";
     case StreamKind::reduce:
       return "reduce";
+    case StreamKind::fetch:
+      return "fetch";
+    case StreamKind::store:
+      return "store";
+    case StreamKind::read:
+      return "read";
+    case StreamKind::write:
+      return "write";
+    case StreamKind::host:
+      return "host";
+  }
+  return "?";
+}
+
+const char* NameOf(Tier tier) {
+  switch (tier) {
+    case Tier::device:
+      return "device";
+    case Tier::host:
+      return "host";
+    case Tier::file:
+      return "file";
   }
   return "?";
 }
@@ -58,6 +86,10 @@ const char* NameOf(BufferKind kind) {
       return "gradient";
     case BufferKind::workspace:
       return "workspace";
+    case BufferKind::staging:
+      return "staging";
+    case BufferKind::sums:
+      return "sums";
     case BufferKind::resident:
       return "resident";
   }
@@ -110,6 +142,12 @@ const char* NameOf(Operand operand) {
       return "workspace";
     case Operand::state:
       return "state";
+    case Operand::from:
+      return "from";
+    case Operand::to:
+      return "to";
+    case Operand::sums:
+      return "sums";
   }
   return "?";
 }

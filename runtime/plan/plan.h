@@ -24,6 +24,16 @@
 //   Norm            reads shard[first slot of each unit]: owned ranges alone, so that every stage sums the same
 //                   numbers. All-gathers a double a unit and kNormExtras more on the compute stream's communicator
 //   OptimizerStep   shard[slot] and the scalars of Norm -> state: master, moments and, of the master's ranges, working
+//   Fetch, Store    from -> to: towards the device, and away from it. Between two tiers, one bucket's piece of this
+//   rank's
+//                   state, or a whole activation. See "Tiers" below
+//   Squares         shard[slot] of one bucket -> its sum of squares is added to its unit's in `sums`, which Norm reads
+//
+// Tiers. State may live on the host or in files (PlanOptions::placement). An action computes on the tier of its stream:
+// the host stream on the host, all others on the device. What lives on another tier is there as a `staging` buffer:
+// this rank's piece of one bucket. Fetch and Store move it, a file's by way of the host. Actions on state that lives
+// below the device name a bucket: SumTied, Squares and OptimizerStep then do that bucket's piece alone, on the host
+// stream.
 //
 // The head's Forward also needs the targets, the embedding's passes the tokens, attention's passes the first keys where
 // attention stays within documents: not buffers of the plan. A step begins when every stream is done with the step
@@ -53,14 +63,33 @@ enum class ActionKind : uint8_t {
   // the end of a step
   sum_tied,        // adds a tied unit's second gradient slot to its first
   norm,            // gradient norm, overflow check, loss and stop flag of the step; one small all-gather
-  optimizer_step,  // one unit
+  optimizer_step,  // one unit, or one bucket of it on the host
+  // tiers
+  fetch,    // towards the device
+  store,    // away from it
+  squares,  // what norm needs of gradients that leave the device
 };
 const char* NameOf(ActionKind kind);  ///< "Forward", "BackwardInput", ...
 
-enum class StreamKind : uint8_t { compute, gather, reduce };  ///< each with a communicator of its own
+enum class StreamKind : uint8_t {
+  compute,  // these three each have a communicator of their own
+  gather,
+  reduce,
+  fetch,  // host to device
+  store,  // device to host
+  read,   // file to host
+  write,  // host to file
+  host,   // computes on the host, beside the device
+};
+inline constexpr int kStreams = 8;
+inline constexpr int kCommunicatorStreams = 3;
 const char* NameOf(StreamKind stream);
 
 enum class Tier : uint8_t { device, host, file };
+inline constexpr int kTiers = 3;
+const char* NameOf(Tier tier);
+/// The tier that actions of the stream compute on.
+inline Tier TierOf(StreamKind stream) { return stream == StreamKind::host ? Tier::host : Tier::device; }
 
 enum class BufferKind : uint8_t {
   activation,       // a segment's output [N, D] of the compute dtype
@@ -71,6 +100,8 @@ enum class BufferKind : uint8_t {
   gathered,         // a whole unit in the compute dtype (ZeRO-3)
   gradient,         // a whole unit's gradient of one micro-batch (stages 2 and 3, exact_sharding)
   workspace,        // a collective's own
+  staging,          // a bucket's piece of a resident buffer, on another tier than that
+  sums,             // a double a unit: what Squares adds up
   resident,         // lives as long as the job; owned by the ParamStore
 };
 const char* NameOf(BufferKind kind);
@@ -87,10 +118,11 @@ struct Buffer {
   Tier tier = Tier::device;
   int64_t bytes = 0;
   int64_t offset = -1;  ///< in the tier's arena; -1 for resident buffers, which the ParamStore places
-  int64_t numel = 0;    ///< elements of resident, gathered and gradient buffers, and these:
+  int64_t numel = 0;    ///< elements of resident, gathered, gradient and staging buffers, and these:
   StateKind state = StateKind::none;
   int unit = -1;
   int slot = -1;       ///< gradients
+  int bucket = -1;     ///< staging
   bool whole = false;  ///< the whole unit; false: this rank's shard
   int alias_of = -1;   ///< master of fp32 (f64) compute: the working buffer it is a part of (bytes is then 0)
 };
@@ -110,6 +142,9 @@ enum class Operand : uint8_t {
   whole,   // gather: the destination; reduce: the source
   workspace,
   state,  // optimizer_step: index by StateKind (working, master, moment1, moment2)
+  from,   // fetch, store
+  to,     // fetch, store
+  sums,   // squares, norm
 };
 const char* NameOf(Operand operand);
 
@@ -126,16 +161,18 @@ struct Action {
   ActionKind kind = ActionKind::forward;
   StreamKind stream = StreamKind::compute;
   int segment = -1;
-  int unit = -1;    ///< gather, release, reduce, sum_tied, optimizer_step
-  int slot = -1;    ///< reduce
-  int bucket = -1;  ///< gather, reduce: one collective a bucket
+  int unit = -1;    ///< gather, release, reduce, sum_tied, optimizer_step, squares; fetch and store of state
+  int slot = -1;    ///< reduce; fetch and store of gradients
+  int bucket = -1;  ///< gather, reduce: one collective a bucket; squares; others: one on the host, -1 all of the unit
   int micro_batch = -1;
+  StateKind state = StateKind::none;  ///< fetch, store: of this state; none: of an activation, or what a segment saved
   bool accumulate = false;  ///< backward_weight: gradients are added to; reduce: the result is added to the shard
   bool all = false;         ///< reduce: an all-gather of the reduced bucket follows (ZeRO-0)
   std::vector<Use> uses;
   std::vector<int> waits;  ///< indices of earlier actions, on other streams, that must be done
   bool signals = false;    ///< some later action waits for this one
-  int64_t bytes = 0;  ///< sent by this rank: of a collective over n ranks (n - 1) / n of the bucket, twice if `all`
+  /// Sent by this rank: of a collective over n ranks (n - 1) / n of the bucket, twice if `all`. Fetch, Store: moved.
+  int64_t bytes = 0;
   double flops = 0;
 
   const Use* Find(Operand operand, int index = 0) const;
@@ -169,6 +206,21 @@ struct Price {
   double compute_seconds = 0, exposed_comm_seconds = 0;
 };
 
+/// Where each kind of state lives between its uses.
+struct Placement {
+  Tier optimizer = Tier::device;   ///< fp32 master and moments; below the device the host steps them
+  Tier gradients = Tier::device;   ///< this rank's shard of reduced gradients (stages 2 and 3)
+  Tier parameters = Tier::device;  ///< shards of the working copy that are gathered (stage 3)
+  Tier activations = Tier::device;
+  /// The share of all parameters whose optimizer state and gradients are placed so; the first units of the model, whose
+  /// step nothing hides, stay on the device.
+  double optimizer_ratio = 1;
+  /// A bucket is stepped on the host as soon as its gradient is reduced, before Norm: nothing then is clipped or
+  /// skipped.
+  bool steps_early = false;
+  bool operator==(const Placement&) const = default;
+};
+
 /// How a plan was asked for: everything that its passes look at besides the layout.
 struct PlanOptions {
   int rank = 0, ranks = 1;
@@ -183,6 +235,7 @@ struct PlanOptions {
   bool deterministic = true;  ///< false: attention's backward may take another kernel, which the price knows
   int moments = 2;            ///< fp32 states of the optimizer: Adam 2, Lion and Adagrad 1, SGD 0 or 1, RMSprop 1 or 2
   int64_t prefetch_bucket_size = 50'000'000, max_live_parameters = 1'000'000'000, max_reuse_distance = 1'000'000'000;
+  Placement placement;
   bool training = true;   ///< false: forward only, for validation and generation
   bool snapshot = false;  ///< checkpoints are written from a copy of this rank's shards in host memory
 };

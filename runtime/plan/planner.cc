@@ -20,6 +20,8 @@ Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options, const Mach
   GatherParameters(layout, plan);
   ReduceGradients(layout, plan);
   StepOptimizer(layout, plan);
+  MoveActivations(plan);
+  MoveState(layout, plan);
   PlaceArena(plan);
   OrderStreams(plan);
   const std::vector<std::string> faults = CheckPlan(layout, plan);

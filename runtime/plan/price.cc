@@ -26,6 +26,11 @@ double Rate(const Machine& machine, DType compute) {
   }
 }
 
+int64_t PieceBytes(const ModelLayout& layout, const Plan& plan, const Buffer& buffer, int bucket) {
+  return layout.units[buffer.unit].buckets[bucket].numel() / layout.ranks *
+         static_cast<int64_t>(SizeOf(DTypeOfState(buffer.state, plan.options.compute)));
+}
+
 /// Bytes that the action reads and writes; an alias counts as its share of what it is a part of.
 int64_t Touched(const ModelLayout& layout, const Plan& plan, const Action& action) {
   int64_t bytes = 0;
@@ -37,7 +42,10 @@ int64_t Touched(const ModelLayout& layout, const Plan& plan, const Action& actio
     // Norm and OptimizerStep look at owned ranges alone, also of a whole gradient.
     const bool owned =
         action.kind == ActionKind::norm || (action.kind == ActionKind::optimizer_step && plan.options.stage > 0);
-    if (owned && buffer.whole) size /= layout.ranks;
+    if (buffer.kind == BufferKind::resident && action.bucket >= 0)
+      size = PieceBytes(layout, plan, buffer, action.bucket);
+    else if (owned && buffer.whole)
+      size /= layout.ranks;
     bytes += size * (use.access == Access::update ? 2 : 1);
   }
   return bytes;
@@ -88,6 +96,14 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
   switch (action.kind) {
     case ActionKind::release:
       return 0;
+    case ActionKind::fetch:
+    case ActionKind::store: {
+      const LinkRate& rate = action.stream == StreamKind::fetch   ? machine.host_to_device
+                             : action.stream == StreamKind::store ? machine.device_to_host
+                             : action.stream == StreamKind::read  ? machine.file_read
+                                                                  : machine.file_write;
+      return rate.latency_seconds + static_cast<double>(action.bytes) / rate.bytes_per_second;
+    }
     case ActionKind::gather:
       if (const auto seconds = collective(CollectiveKind::all_gather, action.bytes)) return *seconds;
       return latency + static_cast<double>(action.bytes) / machine.link_bytes;
@@ -107,6 +123,8 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
                  .value_or(latency + static_cast<double>(action.bytes) / machine.link_bytes) +
              static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes;
     default:
+      if (action.stream == StreamKind::host)
+        return static_cast<double>(Touched(layout, plan, action)) / machine.host_memory_bytes;
       return std::max(ArithmeticSeconds(layout, plan, action, machine),
                       static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes);
   }
@@ -134,6 +152,10 @@ Machine DefaultMachine(DeviceKind device) {
   machine.memory_bytes = 3.5e12;
   machine.link_bytes = 190e9;
   machine.latency_seconds = 40e-6;
+  machine.host_to_device = machine.device_to_host = {10e-6, 50e9};  // PCIe 5, 16 lanes, pinned memory
+  machine.file_read = {100e-6, 5e9};
+  machine.file_write = {100e-6, 3e9};
+  machine.host_memory_bytes = 150e9;  // a GPU's share of a server's
   machine.library_bytes = int64_t{560} << 20;
   machine.first_communicator_bytes = int64_t{672} << 20;  // NCCL with 16 channels
   machine.communicator_bytes = int64_t{294} << 20;
@@ -151,6 +173,8 @@ Machine MachineOf(const MachineFile& file) {
   if (best.contains(DType::bf16)) machine.flops_16bit = best[DType::bf16];
   if (best.contains(DType::f8_e4m3)) machine.flops_8bit = best[DType::f8_e4m3];
   if (best.contains(DType::f64)) machine.flops_f64 = best[DType::f64];
+  if (file.host_to_device.bytes_per_second > 0) machine.host_to_device = file.host_to_device;
+  if (file.device_to_host.bytes_per_second > 0) machine.device_to_host = file.device_to_host;
   if (file.memory_bytes_per_second > 0) machine.memory_bytes = file.memory_bytes_per_second;
   machine.library_bytes = file.libraries.library_bytes.value_or(machine.library_bytes);
   machine.first_communicator_bytes = file.libraries.first_communicator_bytes.value_or(machine.first_communicator_bytes);
@@ -166,7 +190,7 @@ Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device) {
 }
 
 int64_t Machine::LibraryBytes(const PlanOptions& options) const {
-  const int64_t further = options.ranks > 1 ? kStreams - 1 : 0;
+  const int64_t further = options.ranks > 1 ? kCommunicatorStreams - 1 : 0;
   return library_bytes + (options.ranks > 1 ? first_communicator_bytes : 0) + further * communicator_bytes;
 }
 
@@ -258,6 +282,9 @@ MemoryBreakdown BreakDown(const Plan& plan, Tier tier, const Machine& machine) {
       case BufferKind::gradient:
       case BufferKind::workspace:
         total.reducing += buffer.bytes;
+        break;
+      case BufferKind::staging:
+        total.staging += buffer.bytes;
         break;
       default:
         total.activations += buffer.bytes;

@@ -25,6 +25,9 @@ struct Machine {
   double memory_bytes = 6e9;       ///< read or written, a second
   double link_bytes = 1e9;         ///< sent by a rank, a second
   double latency_seconds = 50e-6;  ///< of one message
+  /// Between tiers, a second. A CPU's device tier is memory of its host. Files: of all paths together.
+  LinkRate host_to_device{0, 3e9}, device_to_host{0, 3e9}, file_read{100e-6, 1e9}, file_write{100e-6, 0.8e9};
+  double host_memory_bytes = 6e9;  ///< read or written by the optimizer on the host, a second
   /// Memory of libraries beyond the plan's buffers, once training runs. A CPU's: oneDNN's scratchpads and kernels, the
   /// transport's buffers, thread stacks and the heap's slack. A GPU's: the context and the kernels' code.
   int64_t library_bytes = 12 << 20;
@@ -64,6 +67,7 @@ struct MemoryBreakdown {
   int64_t activations = 0;  ///< kept and in flight: activation, activation_grad, saved, carried, scratch
   int64_t gathered = 0;     ///< parameters of other ranks (ZeRO-3)
   int64_t reducing = 0;     ///< whole gradients and workspace on their way to a shard
+  int64_t staging = 0;      ///< pieces of state on their way between tiers
   int64_t gaps = 0;         ///< of the arena: alignment, and memory that no buffer fits
   int64_t libraries = 0;
 };

@@ -6,7 +6,11 @@
 //   2      whole              shard            shard
 //   3      shard; small whole shard            shard
 //
-// With fp32 (f64) compute the master is the working copy, or the owned ranges of it, and takes no bytes.
+// With fp32 (f64) compute the master is the working copy, or the owned ranges of it, and takes no bytes; unless the two
+// are on different tiers, or in files, where each is moved by itself.
+//
+// PlanOptions::placement says on which tier: master and moments; gradients where they are shards; the working copy
+// where it is a shard.
 #include "runtime/plan/passes.h"
 
 namespace ds {
@@ -14,7 +18,8 @@ namespace {
 
 class Residency {
  public:
-  Residency(const ModelLayout& layout, Plan& plan) : layout_(layout), plan_(plan), options_(plan.options) {}
+  Residency(const ModelLayout& layout, Plan& plan)
+      : layout_(layout), plan_(plan), options_(plan.options), offloaded_(OffloadedUnits(layout, plan.options)) {}
 
   void AddBuffers() {
     for (size_t u = 0; u < layout_.units.size(); ++u) AddUnit(static_cast<int>(u));
@@ -23,10 +28,11 @@ class Residency {
   }
 
  private:
-  int Add(StateKind state, int unit, bool whole, std::string suffix = "") {
+  int Add(StateKind state, int unit, bool whole, Tier tier, std::string suffix = "") {
     Buffer buffer;
     buffer.name = layout_.units[unit].name + "/" + NameOf(state) + suffix;
     buffer.kind = BufferKind::resident;
+    buffer.tier = tier;
     buffer.numel = whole ? layout_.units[unit].numel : layout_.ShardNumel(unit);
     buffer.bytes = buffer.numel * static_cast<int64_t>(SizeOf(DTypeOfState(state, options_.compute)));
     buffer.state = state;
@@ -36,31 +42,53 @@ class Residency {
   }
 
   void AddUnit(int unit) {
-    const int working = Add(StateKind::working, unit, !ShardsParameters(layout_.units[unit], options_));
+    const bool sharded = ShardsParameters(layout_.units[unit], options_);
+    const Tier working_tier = sharded ? options_.placement.parameters : Tier::device;
+    const int working = Add(StateKind::working, unit, !sharded, working_tier);
     if (!options_.training) return;
     const bool whole = options_.stage == 0;
-    const int master = Add(StateKind::master, unit, whole);
-    if (DTypeOfState(StateKind::master, options_.compute) == options_.compute) {
+    const Tier tier = offloaded_[unit] ? options_.placement.optimizer : Tier::device;
+    const int master = Add(StateKind::master, unit, whole, tier);
+    if (DTypeOfState(StateKind::master, options_.compute) == options_.compute && tier == working_tier &&
+        tier != Tier::file) {
       plan_.buffers[master].alias_of = working;
       plan_.buffers[master].bytes = 0;
     }
-    if (options_.moments >= 1) Add(StateKind::moment1, unit, whole);
-    if (options_.moments >= 2) Add(StateKind::moment2, unit, whole);
+    if (options_.moments >= 1) Add(StateKind::moment1, unit, whole, tier);
+    if (options_.moments >= 2) Add(StateKind::moment2, unit, whole, tier);
   }
 
   void AddGradient(int slot) {
     const int unit = layout_.slots[slot].unit;
     const bool shared = layout_.segments.back().tied && unit == 0;
     const std::string suffix = shared ? "." + layout_.segments[layout_.slots[slot].segment].name : "";
-    plan_.buffers[Add(StateKind::gradient, unit, KeepsWholeGradient(options_), suffix)].slot = slot;
+    const bool whole = KeepsWholeGradient(options_);
+    const Tier tier = offloaded_[unit] && !whole ? options_.placement.gradients : Tier::device;
+    plan_.buffers[Add(StateKind::gradient, unit, whole, tier, suffix)].slot = slot;
   }
 
   const ModelLayout& layout_;
   Plan& plan_;
   const PlanOptions& options_;
+  const std::vector<bool> offloaded_;
 };
 
 }  // namespace
+
+std::vector<bool> OffloadedUnits(const ModelLayout& layout, const PlanOptions& options) {
+  std::vector<bool> offloaded(layout.units.size(), false);
+  if (options.placement.optimizer == Tier::device || !options.training) return offloaded;
+  double left = 0;
+  for (const ParamUnit& unit : layout.units) left += static_cast<double>(unit.numel);
+  left *= options.placement.optimizer_ratio;
+  for (size_t u = layout.units.size(); u-- > 0;) {
+    const double numel = static_cast<double>(layout.units[u].numel);
+    if (numel > left) continue;
+    offloaded[u] = true;
+    left -= numel;
+  }
+  return offloaded;
+}
 
 void PlaceState(const ModelLayout& layout, Plan& plan) {
   Residency(layout, plan).AddBuffers();

@@ -1,48 +1,138 @@
 // The end of a step: tied gradients summed, the norm of all, each unit stepped, and what other ranks stepped gathered.
+//
+// Units whose optimizer state is below the device go a bucket at a time, on the host stream, beside the backward: as
+// soon as a bucket's gradient is reduced its two slots are summed, where there are two, and its squares are added up;
+// it is stepped then too (Placement::steps_early), or after Norm.
+#include <algorithm>
+#include <map>
+
 #include "runtime/plan/passes.h"
 
 namespace ds {
+namespace {
 
-void StepOptimizer(const ModelLayout& layout, Plan& plan) {
-  if (!plan.options.training) return;
-  const ResidentIndex resident = IndexResident(layout, plan);
-  const int units = static_cast<int>(layout.units.size());
-  std::vector<int> first(units, -1);  // of a unit: its first gradient slot
-  for (int s = 0; s < static_cast<int>(layout.slots.size()); ++s) {
-    const int unit = layout.slots[s].unit;
-    if (first[unit] < 0) {
-      first[unit] = s;
-      continue;
-    }
-    Action sum = UnitAction(ActionKind::sum_tied, StreamKind::compute, unit);
-    sum.uses = {{Operand::shard, first[unit], resident.gradient[first[unit]], Access::update},
-                {Operand::shard, s, resident.gradient[s], Access::read}};
-    plan.actions.push_back(std::move(sum));
+class Steps {
+ public:
+  Steps(const ModelLayout& layout, Plan& plan)
+      : layout_(layout),
+        plan_(plan),
+        resident_(IndexResident(layout, plan)),
+        offloaded_(OffloadedUnits(layout, plan.options)),
+        slots_(layout.units.size()) {
+    for (int s = 0; s < static_cast<int>(layout.slots.size()); ++s) slots_[layout.slots[s].unit].push_back(s);
   }
 
-  Action norm;
-  norm.kind = ActionKind::norm;
-  for (int u = 0; u < units; ++u)
-    norm.uses.push_back({Operand::shard, first[u], resident.gradient[first[u]], Access::read});
-  norm.bytes = static_cast<int64_t>(sizeof(double)) * (units + kNormExtras) * (layout.ranks - 1);
-  plan.actions.push_back(std::move(norm));
+  void Run() {
+    if (std::find(offloaded_.begin(), offloaded_.end(), true) != offloaded_.end()) AddHostWork();
+    const int units = static_cast<int>(layout_.units.size());
+    for (int u = 0; u < units; ++u)
+      if (slots_[u].size() > 1 && !offloaded_[u]) plan_.actions.push_back(SumTied(u, -1));
+    plan_.actions.push_back(Norm());
+    for (int u = 0; u < units; ++u) {
+      if (!offloaded_[u] && plan_.buffers[resident_.working[u]].tier == Tier::device) {
+        plan_.actions.push_back(Step(u, -1));
+        for (int b = 0; b < Buckets(u); ++b) AddGather(u, b, plan_.actions);
+      } else if (!offloaded_[u] || !plan_.options.placement.steps_early) {
+        for (int b = 0; b < Buckets(u); ++b) {
+          plan_.actions.push_back(Step(u, b));
+          AddGather(u, b, plan_.actions);
+        }
+      }
+    }
+  }
 
-  for (int u = 0; u < units; ++u) {
-    Action step = UnitAction(ActionKind::optimizer_step, StreamKind::compute, u);
-    step.uses = {{Operand::shard, first[u], resident.gradient[first[u]], Access::read}};
+ private:
+  int Buckets(int unit) const { return static_cast<int>(layout_.units[unit].buckets.size()); }
+  int Gradient(int unit) const { return resident_.gradient[slots_[unit].front()]; }
+  StreamKind StreamOf(int unit) const { return offloaded_[unit] ? StreamKind::host : StreamKind::compute; }
+
+  /// Puts what the host does of each bucket behind the last of the Reduces that complete its gradient.
+  void AddHostWork() {
+    Buffer sums;
+    sums.name = "sums";
+    sums.kind = BufferKind::sums;
+    sums.tier = Tier::host;
+    sums.bytes = static_cast<int64_t>(layout_.units.size() * sizeof(double));
+    sums_ = AddBuffer(plan_, std::move(sums));
+
+    std::map<std::pair<int, int>, size_t> last;  // of a unit's bucket: the Reduce that completes its gradient
+    for (size_t a = 0; a < plan_.actions.size(); ++a) {
+      const Action& action = plan_.actions[a];
+      if (action.kind == ActionKind::reduce && offloaded_[action.unit] &&
+          action.micro_batch + 1 == plan_.options.micro_batches)
+        last[{action.unit, action.bucket}] = a;
+    }
+    std::vector<Action> actions;
+    bool first = true;  // the first Squares sets the sums to zero
+    for (size_t a = 0; a < plan_.actions.size(); ++a) {
+      const std::pair bucket(plan_.actions[a].unit, plan_.actions[a].bucket);
+      const bool completes = plan_.actions[a].kind == ActionKind::reduce && last.count(bucket) && last[bucket] == a;
+      actions.push_back(std::move(plan_.actions[a]));
+      if (!completes) continue;
+      if (slots_[bucket.first].size() > 1) actions.push_back(SumTied(bucket.first, bucket.second));
+      Action squares = UnitAction(ActionKind::squares, StreamKind::host, bucket.first, bucket.second);
+      squares.uses = {{Operand::shard, slots_[bucket.first].front(), Gradient(bucket.first), Access::read},
+                      {Operand::sums, 0, sums_, first ? Access::write : Access::update}};
+      first = false;
+      actions.push_back(std::move(squares));
+      if (!plan_.options.placement.steps_early) continue;
+      actions.push_back(Step(bucket.first, bucket.second));
+      AddGather(bucket.first, bucket.second, actions);
+    }
+    plan_.actions = std::move(actions);
+  }
+
+  Action SumTied(int unit, int bucket) const {
+    Action sum = UnitAction(ActionKind::sum_tied, StreamOf(unit), unit, bucket);
+    for (int slot : slots_[unit])
+      sum.uses.push_back(
+          {Operand::shard, slot, resident_.gradient[slot], sum.uses.empty() ? Access::update : Access::read});
+    return sum;
+  }
+
+  Action Norm() const {
+    Action norm;
+    norm.kind = ActionKind::norm;
+    for (int u = 0; u < static_cast<int>(layout_.units.size()); ++u)
+      if (!offloaded_[u]) norm.uses.push_back({Operand::shard, slots_[u].front(), Gradient(u), Access::read});
+    if (sums_ >= 0) norm.uses.push_back({Operand::sums, 0, sums_, Access::read});
+    norm.bytes = static_cast<int64_t>(sizeof(double)) * (static_cast<int64_t>(layout_.units.size()) + kNormExtras) *
+                 (layout_.ranks - 1);
+    return norm;
+  }
+
+  Action Step(int unit, int bucket) const {
+    Action step = UnitAction(ActionKind::optimizer_step, StreamOf(unit), unit, bucket);
+    step.uses = {{Operand::shard, slots_[unit].front(), Gradient(unit), Access::read}};
     auto use = [&](StateKind state, int buffer, Access access) {
       if (buffer >= 0) step.uses.push_back({Operand::state, static_cast<int>(state), buffer, access});
     };
-    use(StateKind::working, resident.working[u], Access::write);
-    use(StateKind::master, resident.master[u], Access::update);
-    use(StateKind::moment1, resident.moment1[u], Access::update);
-    use(StateKind::moment2, resident.moment2[u], Access::update);
-    plan.actions.push_back(std::move(step));
-    const Buffer& working = plan.buffers[resident.working[u]];
-    if (!working.whole || plan.buffers[resident.master[u]].whole) continue;
-    for (int b = 0; b < static_cast<int>(layout.units[u].buckets.size()); ++b)
-      plan.actions.push_back(GatherBucket(layout, plan, u, b, resident.working[u], resident.working[u]));
+    use(StateKind::working, resident_.working[unit], Access::write);
+    use(StateKind::master, resident_.master[unit], Access::update);
+    use(StateKind::moment1, resident_.moment1[unit], Access::update);
+    use(StateKind::moment2, resident_.moment2[unit], Access::update);
+    return step;
   }
+
+  /// Where ranks hold a unit's working copy whole and step a piece of it each.
+  void AddGather(int unit, int bucket, std::vector<Action>& actions) const {
+    const int working = resident_.working[unit];
+    if (plan_.buffers[working].whole && !plan_.buffers[resident_.master[unit]].whole)
+      actions.push_back(GatherBucket(layout_, plan_, unit, bucket, working, working));
+  }
+
+  const ModelLayout& layout_;
+  Plan& plan_;
+  const ResidentIndex resident_;
+  const std::vector<bool> offloaded_;
+  std::vector<std::vector<int>> slots_;  // of a unit: its gradients'
+  int sums_ = -1;
+};
+
+}  // namespace
+
+void StepOptimizer(const ModelLayout& layout, Plan& plan) {
+  if (plan.options.training) Steps(layout, plan).Run();
 }
 
 }  // namespace ds

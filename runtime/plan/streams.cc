@@ -10,7 +10,7 @@
 namespace ds {
 namespace {
 
-using Clock = std::array<int, kStreams>;
+using Clock = OfStreams;
 
 void Merge(Clock& clock, const Clock& other) {
   for (int s = 0; s < kStreams; ++s) clock[s] = std::max(clock[s], other[s]);
@@ -21,15 +21,15 @@ void Merge(Clock& clock, const Clock& other) {
 void OrderStreams(Plan& plan) {
   MemoryMap memory(plan);
   std::vector<Clock> clocks(plan.actions.size());
-  std::array<int, kStreams> last{-1, -1, -1};  // of a stream: its last action so far
+  OfStreams last = NoActions();  // of a stream: its last action so far
   for (int i = 0; i < static_cast<int>(plan.actions.size()); ++i) {
     Action& action = plan.actions[i];
     const int stream = static_cast<int>(action.stream);
-    Clock after{-1, -1, -1};
-    for (const Use& use : action.uses) memory.Conflicts(use, after);
+    Clock after = NoActions();
+    for (const Use& use : action.uses) memory.Conflicts(action, use, after);
     memory.Record(i);
 
-    Clock clock{-1, -1, -1};
+    Clock clock = NoActions();
     if (last[stream] >= 0) clock = clocks[last[stream]];
     std::sort(after.begin(), after.end(), std::greater<>());  // the latest first: it may imply the others
     action.waits.clear();

@@ -50,13 +50,36 @@ std::string Millis(double seconds) {
   return text;
 }
 
+/// What is kept below the device, and where.
+std::string Placed(const Placement& placement) {
+  std::string text;
+  for (const auto& [what, tier] :
+       {std::pair{"optimizer", placement.optimizer}, std::pair{"gradients", placement.gradients},
+        std::pair{"parameters", placement.parameters}, std::pair{"activations", placement.activations}})
+    if (tier != Tier::device) text += std::string(", ") + what + " on the " + NameOf(tier);
+  return text;
+}
+
+/// What the host and files hold; nothing where they hold none of the step.
+std::string LowerTiers(const Plan& plan) {
+  std::string text;
+  for (Tier tier : {Tier::host, Tier::file}) {
+    const int t = static_cast<int>(tier);
+    const int64_t resident = plan.price.resident_bytes[t], arena = plan.price.arena_bytes[t];
+    if (resident + arena > 0)
+      text += std::string(NameOf(tier)) + ": " + std::to_string(resident) + " bytes resident + " +
+              std::to_string(arena) + " arena (" + FormatBytes(resident + arena) + ")\n";
+  }
+  return text;
+}
+
 std::string Header(const ModelLayout& layout, const Plan& plan) {
   const PlanOptions& o = plan.options;
   std::string text = "plan of rank " + std::to_string(o.rank) + " of " + std::to_string(o.ranks) + ": ";
   text += o.training ? "training, ZeRO stage " : "forward only, ZeRO stage ";
   text += std::to_string(o.stage) + ", " + ds::NameOf(o.compute) + ", " + std::to_string(o.micro_batches) +
           (o.micro_batches == 1 ? " micro-batch" : " micro-batches") + ", recompute " +
-          NameOf(o.recompute, kRecomputeNames) + (o.exact_sharding ? ", exact sharding" : "") +
+          NameOf(o.recompute, kRecomputeNames) + (o.exact_sharding ? ", exact sharding" : "") + Placed(o.placement) +
           (std::any_of(layout.segments.begin(), layout.segments.end(),
                        [](const SegmentSpec& segment) { return segment.reset_attention; })
                ? ", attention within documents"
@@ -80,6 +103,7 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
                                         : "") +
           std::to_string(libraries) + " libraries = " + std::to_string(plan.price.peak_bytes[0]) + " at the peak (" +
           FormatBytes(plan.price.peak_bytes[0]) + ")\n";
+  text += LowerTiers(plan);
   if (plan.price.snapshot_bytes > 0)
     text += "host memory: " + std::to_string(plan.price.snapshot_bytes) + " bytes that checkpoints are written from (" +
             FormatBytes(plan.price.snapshot_bytes) + ")\n";
@@ -105,6 +129,7 @@ std::string Resident(const Plan& plan) {
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.kind != BufferKind::resident) continue;
     std::string name = buffer.name;
+    if (buffer.tier != Tier::device) name += std::string(" on the ") + ds::NameOf(buffer.tier);
     if (buffer.alias_of >= 0) name += " (in " + plan.buffers[buffer.alias_of].name + ")";
     table.Add({std::to_string(buffer.bytes), buffer.whole ? "whole" : "shard", name});
   }
@@ -166,6 +191,7 @@ std::string Describe(const ModelLayout& layout, const Action& action) {
   std::string text = NameOf(action.kind);
   const bool of_unit = action.unit >= 0;
   if (of_unit) text += " " + layout.units[action.unit].name;
+  if (action.state != StateKind::none) text += std::string("/") + NameOf(action.state);
   if (!of_unit && action.segment >= 0) text += " " + layout.segments[action.segment].name;
   if (action.kind == ActionKind::reduce) {
     const bool tied = std::count_if(layout.slots.begin(), layout.slots.end(),

@@ -7,18 +7,26 @@
 
 namespace ds::test {
 
-inline bool SharesMemory(const Plan& plan, int a, int b) {
+/// Of two buffers that actions of these buckets (-1: of all) use.
+inline bool SharesMemory(const Plan& plan, int a, int a_bucket, int b, int b_bucket) {
   const Buffer &x = plan.buffers[static_cast<size_t>(a)], &y = plan.buffers[static_cast<size_t>(b)];
   if ((x.kind == BufferKind::resident) != (y.kind == BufferKind::resident)) return false;
-  if (x.kind == BufferKind::resident) return (x.alias_of >= 0 ? x.alias_of : a) == (y.alias_of >= 0 ? y.alias_of : b);
+  if (x.kind == BufferKind::resident) {
+    const bool apart = a_bucket >= 0 && b_bucket >= 0 && a_bucket != b_bucket;
+    return !apart && (x.alias_of >= 0 ? x.alias_of : a) == (y.alias_of >= 0 ? y.alias_of : b);
+  }
   return x.tier == y.tier && x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
 }
 
-/// Whether the two actions use common memory and one of them writes it.
+/// Whether the two actions use common memory and one of them writes it. Squares of several units add to sums of their
+/// own.
 inline bool Conflict(const Plan& plan, const Action& a, const Action& b) {
+  const bool apart = a.kind == ActionKind::squares && b.kind == ActionKind::squares && a.unit != b.unit;
   for (const Use& x : a.uses)
     for (const Use& y : b.uses)
-      if ((x.access != Access::read || y.access != Access::read) && SharesMemory(plan, x.buffer, y.buffer)) return true;
+      if (!(apart && x.operand == Operand::sums) && (x.access != Access::read || y.access != Access::read) &&
+          SharesMemory(plan, x.buffer, a.bucket, y.buffer, b.bucket))
+        return true;
   return false;
 }
 
@@ -26,14 +34,14 @@ inline bool Conflict(const Plan& plan, const Action& a, const Action& b) {
 inline std::vector<std::vector<bool>> Reachability(const Plan& plan) {
   const size_t n = plan.actions.size();
   std::vector<std::vector<bool>> reach(n, std::vector<bool>(n, false));
-  int last[3] = {-1, -1, -1};
+  std::vector<int> last(kStreams, -1);
   for (size_t i = 0; i < n; ++i) {
     auto add = [&](int j) {
       if (j < 0) return;
       for (size_t k = 0; k < n; ++k) reach[i][k] = reach[i][k] || reach[static_cast<size_t>(j)][k];
       reach[i][static_cast<size_t>(j)] = true;
     };
-    int& before = last[static_cast<int>(plan.actions[i].stream)];
+    int& before = last[static_cast<size_t>(plan.actions[i].stream)];
     add(before);
     for (int wait : plan.actions[i].waits) add(wait);
     before = static_cast<int>(i);

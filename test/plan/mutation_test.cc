@@ -22,7 +22,8 @@ struct Sample {
 
 std::vector<Sample> Samples() {
   std::vector<Sample> samples;
-  auto add = [&](int stage, bool exact, RecomputeMode recompute, int64_t max_live, const ModelConfig& model) {
+  auto add = [&](int stage, bool exact, RecomputeMode recompute, int64_t max_live, const ModelConfig& model,
+                 const Placement& placement = {}) {
     ZeroConfig zero = SmallZero(stage);
     zero.reduce_bucket_size = 20000;
     PlanOptions o;
@@ -32,6 +33,7 @@ std::vector<Sample> Samples() {
     o.exact_sharding = exact;
     o.recompute = recompute;
     o.max_live_parameters = max_live;
+    o.placement = placement;
     ModelLayout layout = TinyLayout(model, zero, o.ranks, DType::f32, {2, 16}, recompute);
     Plan plan = BuildPlan(layout, o);
     samples.push_back({std::move(layout), std::move(plan)});
@@ -45,6 +47,12 @@ std::vector<Sample> Samples() {
   add(2, false, RecomputeMode::full, plenty, TinyGpt(1));
   add(3, false, RecomputeMode::none, plenty, TinyGpt(1));
   add(3, false, RecomputeMode::full, 60'000, TinyLlama(2));
+  const Tier device = Tier::device, host = Tier::host, file = Tier::file;
+  add(1, false, RecomputeMode::none, plenty, TinyGpt(1), {host, host, device, device, 1, false});
+  add(2, false, RecomputeMode::none, plenty, TinyGpt(1), {host, host, device, device, 1, true});
+  add(2, false, RecomputeMode::full, plenty, TinyGpt(2), {file, file, device, host, 1, false});
+  add(3, false, RecomputeMode::none, plenty, TinyLlama(1), {host, host, host, device, 0.5, true});
+  add(3, false, RecomputeMode::attention, plenty, TinyLlama(2), {file, host, file, file, 1, false});
   return samples;
 }
 
@@ -74,7 +82,10 @@ TEST_CASE("a plan with one action removed is refused with the action named") {
       order.erase(order.begin() + static_cast<std::ptrdiff_t>(i));
       const auto faults = CheckPlan(s.layout, Reordered(s.plan, order));
       INFO(s.plan.options.stage << " without " << Describe(s.layout, s.plan, i) << "\n" << Joined(faults));
-      CHECK(Names(faults, Describe(s.layout, s.plan.actions[i])));
+      const Action& action = s.plan.actions[i];
+      // Of a move the buffer that lacks what it brings.
+      const Use* to = action.Find(Operand::to);
+      CHECK(Names(faults, to ? s.plan.buffers[static_cast<size_t>(to->buffer)].name : Describe(s.layout, action)));
     }
   }
 }
@@ -101,7 +112,8 @@ TEST_CASE("a plan with two neighbours swapped is refused unless the swap is harm
         ++harmless;
         CHECK(!Conflict(s.plan, first, second));
         CHECK(!(first.kind == ActionKind::norm && second.kind == ActionKind::optimizer_step));
-        CHECK(!(first.stream == second.stream && first.stream != StreamKind::compute));  // one communicator
+        const bool communicates = first.stream == StreamKind::gather || first.stream == StreamKind::reduce;
+        CHECK(!(first.stream == second.stream && communicates));  // one communicator
       } else {
         ++refused;
         CHECK((Names(faults, Describe(s.layout, first)) || Names(faults, Describe(s.layout, second))));
@@ -210,11 +222,12 @@ TEST_CASE("a buffer that takes the memory of another is refused") {
     for (size_t a = 0; a < s.plan.buffers.size(); ++a) {
       for (size_t b = 0; b < s.plan.buffers.size(); ++b) {
         const Buffer &x = s.plan.buffers[a], &y = s.plan.buffers[b];
-        if (a == b || x.kind == BufferKind::resident || y.kind == BufferKind::resident) continue;
+        if (a == b || x.kind == BufferKind::resident || y.kind == BufferKind::resident || x.tier != y.tier) continue;
         if (last[a] <= first[b] || last[b] <= first[a] || (a + b) % 7 != 0) continue;  // a part of the pairs
         Plan plan = s.plan;
         plan.buffers[a].offset = y.offset;
-        plan.arena_bytes[0] = std::max(plan.arena_bytes[0], y.offset + x.bytes);
+        int64_t& arena = plan.arena_bytes[static_cast<int>(x.tier)];
+        arena = std::max(arena, y.offset + x.bytes);
         INFO("stage " << plan.options.stage << ": " << x.name << " on " << y.name);
         CHECK(!CheckPlan(s.layout, plan).empty());
         ++tried;

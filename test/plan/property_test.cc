@@ -25,7 +25,7 @@ T Pick(std::mt19937& random, std::initializer_list<T> values) {
   return values.begin()[random() % values.size()];
 }
 
-Drawn Draw(uint32_t seed) {
+Drawn Draw(uint32_t seed, int64_t least_bucket = 1) {
   std::mt19937 random(seed);
   ModelConfig model = random() % 2 ? TinyGpt() : TinyLlama();
   model.layers = Pick<int64_t>(random, {1, 2, 3, 5});
@@ -33,7 +33,7 @@ Drawn Draw(uint32_t seed) {
   model.tied_head = random() % 2;
   ZeroConfig zero;
   zero.stage = Pick(random, {0, 1, 2, 3, 3, 3});
-  zero.reduce_bucket_size = Pick<int64_t>(random, {1, 7000, 20000, 500'000'000});
+  zero.reduce_bucket_size = std::max(least_bucket, Pick<int64_t>(random, {1, 7000, 20000, 500'000'000}));
   zero.allgather_bucket_size = Pick<int64_t>(random, {9000, 500'000'000});
   zero.param_persistence_threshold = Pick<int64_t>(random, {0, 100, 5000, 1'000'000});
   zero.model_persistence_threshold = Pick<int64_t>(random, {0, 20000, INT64_MAX});
@@ -56,6 +56,20 @@ Drawn Draw(uint32_t seed) {
   return drawn;
 }
 
+/// State on any tier that the stage has it on.
+Placement DrawPlacement(uint32_t seed, int stage) {
+  std::mt19937 random(seed + 1'000'000);
+  Placement p;
+  if (stage == 0) return p;
+  p.optimizer = Pick(random, {Tier::device, Tier::host, Tier::host, Tier::file});
+  p.gradients = p.optimizer == Tier::device ? Tier::device : Pick(random, {Tier::device, Tier::host, Tier::file});
+  p.parameters = stage == 3 ? Pick(random, {Tier::device, Tier::host, Tier::file}) : Tier::device;
+  p.activations = Pick(random, {Tier::device, Tier::host, Tier::file});
+  p.optimizer_ratio = Pick(random, {1.0, 1.0, 0.5, 0.0});
+  p.steps_early = random() % 2;
+  return p;
+}
+
 void CheckArena(const Plan& plan) {
   const std::vector<Lifetime> lifetimes = Lifetimes(plan);
   const std::vector<int> last = LastUses(plan);
@@ -68,7 +82,7 @@ void CheckArena(const Plan& plan) {
     for (size_t b = 0; b < a; ++b) {
       if (plan.buffers[b].kind == BufferKind::resident) continue;
       const bool together = lifetimes[a].first <= lifetimes[b].last && lifetimes[b].first <= lifetimes[a].last;
-      if (together) REQUIRE(!SharesMemory(plan, static_cast<int>(a), static_cast<int>(b)));
+      if (together) REQUIRE(!SharesMemory(plan, static_cast<int>(a), -1, static_cast<int>(b), -1));
     }
   }
 }
@@ -138,6 +152,25 @@ TEST_CASE("drawn plans hold every promise") {
       CheckOrderedByBruteForce(plan);
     }
   }
+}
+
+TEST_CASE("so do drawn plans that keep state on the host and in files") {
+  int moves = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    Drawn drawn = Draw(seed, 7000);
+    drawn.options.placement = DrawPlacement(seed, drawn.options.stage);
+    const Plan plan = BuildPlan(drawn.layout, drawn.options);
+    CHECK(CheckRanks(drawn.layout, std::vector<Plan>(static_cast<size_t>(drawn.options.ranks), plan)).empty());
+    CHECK(ToText(drawn.layout, plan) == ToText(drawn.layout, BuildPlan(drawn.layout, drawn.options)));
+    CheckBudgets(drawn.layout, plan);
+    for (const Action& action : plan.actions) moves += IsMove(action);
+    if (plan.actions.size() < 250) {
+      CheckArena(plan);
+      CheckOrderedByBruteForce(plan);
+    }
+  }
+  CHECK(moves > 10000);
 }
 
 }  // namespace
