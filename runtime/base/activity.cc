@@ -7,7 +7,7 @@
 namespace ds {
 namespace {
 
-constexpr int kStreams = 4;
+constexpr int kStreams = 8;  ///< at least as many as plans have (StreamKind)
 
 /// What a stream's thread does. `waits` counts, since a call that waits may make another.
 struct Place {

@@ -35,14 +35,17 @@ void BackgroundCheckpoints::Begin(const TrainingState& state, const std::vector<
   state_ = state;
   int64_t at = 0;
   for (StateSlice& slice : slices_) {
-    const Tensor from = slice.data, bytes = memory_.Bytes(at, from.bytes());
-    slice.data = Tensor(bytes.data, from.dtype, from.shape);
-    if (from.device.kind == DeviceKind::cpu)
+    const Tensor from = slice.data;
+    const Tensor bytes = memory_.Bytes(at, slice.count() * static_cast<int64_t>(sizeof(float)));
+    slice.data = Tensor(bytes.data, DType::f32, Shape{slice.count()});
+    at += bytes.numel();
+    if (slice.read)
+      std::exchange(slice.read, nullptr)(0, slice.data);
+    else if (from.device.kind == DeviceKind::cpu)
       Cast(options_.kernel, from, slice.data);  // with all threads
     else
       CopyNow(slice.gpu, from, slice.data);
     slice.gpu = nullptr;
-    at += from.bytes();
   }
   {
     std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,8 +28,14 @@ struct StateSlice {
   StateKind state = StateKind::master;  ///< master, moment1 or moment2
   Shape shape;                          ///< of the whole parameter as exported (without vocabulary padding)
   int64_t begin = 0;                    ///< first element, in the parameter
-  Tensor data;                          ///< f32, one-dimensional
+  Tensor data;                          ///< f32, one-dimensional; empty where `read` brings it
   Gpu* gpu = nullptr;                   ///< whose memory it is in, of the thread that writes; null: the host's
+  /// Of a slice that is in no memory: fills `out` (f32, of the host) with its elements from `first` on, of
+  /// `read_count`.
+  std::function<void(int64_t first, Tensor out)> read = {};
+  int64_t read_count = 0;
+
+  int64_t count() const { return read ? read_count : data.numel(); }
 };
 
 /// Writes `root`/step-N and moves `root`/latest to it; then removes what it makes superfluous: whole checkpoints of

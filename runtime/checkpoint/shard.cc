@@ -19,23 +19,28 @@ std::vector<int64_t> Dims(const Shape& shape) {
 
 void CheckSlice(const StateSlice& slice) {
   const std::string what = "slice of " + slice.param;
-  if (slice.data.dtype != DType::f32) throw RuntimeError(what + " is " + NameOf(slice.data.dtype) + ", not f32");
-  if (slice.data.device.kind != DeviceKind::cpu && !slice.gpu)
+  if (!slice.read && slice.data.dtype != DType::f32)
+    throw RuntimeError(what + " is " + NameOf(slice.data.dtype) + ", not f32");
+  if (!slice.read && slice.data.device.kind != DeviceKind::cpu && !slice.gpu)
     throw RuntimeError(what + " is on a GPU, and no GPU was given");
-  if (slice.begin < 0 || slice.data.numel() <= 0 || slice.data.numel() > slice.shape.numel() - slice.begin)
-    throw RuntimeError(what + " [" + std::to_string(slice.begin) + ", +" + std::to_string(slice.data.numel()) +
+  if (slice.begin < 0 || slice.count() <= 0 || slice.count() > slice.shape.numel() - slice.begin)
+    throw RuntimeError(what + " [" + std::to_string(slice.begin) + ", +" + std::to_string(slice.count()) +
                        ") is not within " + slice.shape.str());
 }
 
-/// A slice on a GPU passes through `staged`, a piece at a time.
+/// A slice that is not in the host's memory passes through `staged`, a piece at a time.
 void Append(SafetensorsWriter& writer, const StateSlice& slice, std::vector<float>& staged) {
-  if (slice.data.device.kind == DeviceKind::cpu) return writer.Append(slice.data.data, slice.data.bytes());
+  if (!slice.read && slice.data.device.kind == DeviceKind::cpu)
+    return writer.Append(slice.data.data, slice.data.bytes());
   constexpr int64_t kPiece = 4 << 20;  // elements
-  staged.resize(static_cast<size_t>(std::min(kPiece, slice.data.numel())));
-  for (int64_t begin = 0; begin < slice.data.numel(); begin += kPiece) {
-    const int64_t count = std::min(kPiece, slice.data.numel() - begin);
+  staged.resize(static_cast<size_t>(std::min(kPiece, slice.count())));
+  for (int64_t begin = 0; begin < slice.count(); begin += kPiece) {
+    const int64_t count = std::min(kPiece, slice.count() - begin);
     const Tensor piece = Tensor::Of(staged.data(), Shape{count});
-    CopyNow(slice.gpu, slice.data.Flat(begin, count), piece);
+    if (slice.read)
+      slice.read(begin, piece);
+    else
+      CopyNow(slice.gpu, slice.data.Flat(begin, count), piece);
     writer.Append(piece.data, piece.bytes());
   }
 }
@@ -48,16 +53,16 @@ Shard WriteShard(const std::filesystem::path& folder, int rank, const std::vecto
   std::vector<SafetensorsEntry> entries;
   for (const StateSlice& slice : slices) {
     CheckSlice(slice);
-    const bool whole = slice.data.numel() == slice.shape.numel();
+    const bool whole = slice.count() == slice.shape.numel();
     std::string tensor = slice.param + "/" + CheckpointStateName(slice.state);
     if (!whole) tensor += "@" + std::to_string(slice.begin);
-    entries.push_back({tensor, DType::f32, whole ? Dims(slice.shape) : std::vector<int64_t>{slice.data.numel()}});
+    entries.push_back({tensor, DType::f32, whole ? Dims(slice.shape) : std::vector<int64_t>{slice.count()}});
     shard.parameters[slice.param] = slice.shape;
-    shard.slices.push_back({slice.param, slice.state, slice.begin, slice.data.numel(), shard.file.name, tensor});
+    shard.slices.push_back({slice.param, slice.state, slice.begin, slice.count(), shard.file.name, tensor});
   }
   SafetensorsWriter writer(folder / shard.file.name, std::move(entries), {{"format", "deepshard-checkpoint"}});
   Failpoint("checkpoint.shard");
-  std::vector<float> staged;  // of slices on a GPU
+  std::vector<float> staged;
   for (const StateSlice& slice : slices) Append(writer, slice, staged);
   SafetensorsWriter::Result result = writer.Finish();
   shard.file.bytes = result.bytes;

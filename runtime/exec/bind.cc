@@ -12,8 +12,6 @@
 namespace ds {
 namespace {
 
-constexpr int kTiers = 3;
-
 class Binder {
  public:
   explicit Binder(const BindContext& context) : c_(context), dtype_(context.plan.options.compute) {}
@@ -58,6 +56,14 @@ class Binder {
       case ActionKind::optimizer_step:
         BindStep(action, bound);
         break;
+      case ActionKind::squares:
+        BindSquares(action, bound);
+        break;
+      case ActionKind::fetch:
+      case ActionKind::store:
+        bound.from = End(action, Operand::from);
+        bound.to = End(action, Operand::to);
+        break;
       case ActionKind::release:
         break;
     }
@@ -72,16 +78,34 @@ class Binder {
     return *use;
   }
 
-  /// The elements of a resident, gathered or gradient buffer, flat.
+  /// The elements of a resident, gathered, gradient or staging buffer, flat.
   Tensor Elements(const Buffer& buffer) const {
     if (buffer.kind == BufferKind::resident) return c_.store.Resident(buffer);
-    const DType dtype = buffer.kind == BufferKind::gathered ? dtype_ : DType::f32;
+    const DType dtype = buffer.state == StateKind::working ? dtype_ : DType::f32;
     const Tensor bytes = c_.arena.Bytes(buffer);
     return Tensor(bytes.data, dtype, Shape{bytes.numel() / static_cast<int64_t>(SizeOf(dtype))}, bytes.device);
   }
 
   /// The same as a unit's tensor.
-  UnitTensor Unit(const Buffer& buffer) const { return UnitTensor{Elements(buffer), IsWhole(buffer)}; }
+  UnitTensor Unit(const Buffer& buffer) const {
+    if (buffer.kind == BufferKind::staging)
+      return UnitTensor{Elements(buffer), false, RangeOf(buffer.unit, buffer.bucket).shard_begin};
+    return UnitTensor{Elements(buffer), IsWhole(buffer)};
+  }
+
+  MoveEnd End(const Action& action, Operand operand) const {
+    const Buffer& buffer = Get(Need(action, operand));
+    MoveEnd end;
+    if (buffer.tier == Tier::file) {
+      end.file_offset = buffer.kind == BufferKind::resident ? c_.store.FileOffset(buffer, action.bucket)
+                                                            : c_.arena.FileOffset(buffer);
+    } else {
+      const Tensor data = buffer.kind == BufferKind::resident ? Unit(buffer).Part(RangeOf(action.unit, action.bucket))
+                                                              : c_.arena.Bytes(buffer);
+      end.memory = Tensor(data.data, DType::u8, Shape{data.bytes()}, data.device);
+    }
+    return end;
+  }
 
   /// Whether elements are addressed by their place in the unit: an fp32 master is where the working copy is that it is
   /// a part of.
@@ -158,9 +182,10 @@ class Binder {
     }
   }
 
-  ShardRange OwnRange(const Action& action) const {
-    return c_.layout.ShardRanges(action.unit, c_.plan.options.rank).at(action.bucket);
+  ShardRange RangeOf(int unit, int bucket) const {
+    return c_.layout.ShardRanges(unit, c_.plan.options.rank).at(bucket);
   }
+  ShardRange OwnRange(const Action& action) const { return RangeOf(action.unit, action.bucket); }
   Tensor OfBucket(const Action& action, const Tensor& whole) const {
     const Bucket& bucket = c_.layout.units[action.unit].buckets.at(action.bucket);
     return whole.Flat(bucket.begin, bucket.numel());
@@ -201,6 +226,10 @@ class Binder {
     for (const Use& use : action.uses)
       if (use.operand == Operand::shard) slots.push_back(Unit(Get(use)));
     if (slots.size() != 2) throw RuntimeError(std::to_string(slots.size()) + " gradients, expected 2");
+    if (action.bucket >= 0) {
+      bound.sums.emplace_back(slots[0].Part(OwnRange(action)), slots[1].Part(OwnRange(action)));
+      return;
+    }
     if (OptimizerStateIsWhole(action.unit)) {
       bound.sums.emplace_back(slots[0].data, slots[1].data);
       return;
@@ -211,15 +240,29 @@ class Binder {
 
   void BindNorm(const Action& action, BoundAction& bound) const {
     for (const Use& use : action.uses) {
+      if (use.operand == Operand::sums) bound.squares = Sums(Get(use));
       if (use.operand != Operand::shard) continue;
       const Buffer& buffer = Get(use);
       bound.gradients.push_back(UnitGradient{buffer.unit, Unit(buffer)});
     }
     std::sort(bound.gradients.begin(), bound.gradients.end(),
               [](const UnitGradient& a, const UnitGradient& b) { return a.unit < b.unit; });
-    if (bound.gradients.size() != c_.layout.units.size())
+    if (!bound.squares && bound.gradients.size() != c_.layout.units.size())
       throw RuntimeError(std::to_string(bound.gradients.size()) + " gradients for " +
                          std::to_string(c_.layout.units.size()) + " units");
+  }
+
+  Tensor Sums(const Buffer& buffer) const {
+    const Tensor bytes = c_.arena.Bytes(buffer);
+    return Tensor(bytes.data, DType::f64, Shape{static_cast<int64_t>(c_.layout.units.size())}, bytes.device);
+  }
+
+  void BindSquares(const Action& action, BoundAction& bound) const {
+    const Use& sums = Need(action, Operand::sums);
+    bound.squares = Sums(Get(sums));
+    bound.clears_squares = sums.access == Access::write;
+    for (const Use& use : action.uses)
+      if (use.operand == Operand::shard) bound.shard = Unit(Get(use)).Part(OwnRange(action));
   }
 
   void BindStep(const Action& action, BoundAction& bound) const {
@@ -256,10 +299,15 @@ class Binder {
 
 }  // namespace
 
-Arena::Arena(const std::vector<const Plan*>& plans, Gpu* gpu) {
+Arena::Arena(const std::vector<const Plan*>& plans, Gpu* gpu, FileTier* files) {
   for (int tier = 0; tier < kTiers; ++tier) {
     int64_t bytes = 0;
     for (const Plan* plan : plans) bytes = std::max(bytes, plan->arena_bytes[tier]);
+    if (static_cast<Tier>(tier) == Tier::file) {
+      if (bytes > 0 && !files) throw RuntimeError("a plan needs files, and there are none");
+      if (bytes > 0) file_offset_ = files->Allocate(bytes);
+      continue;
+    }
     Gpu* const of_tier = static_cast<Tier>(tier) == Tier::device ? gpu : nullptr;
     memory_[tier] = Memory(bytes, of_tier);
     // For tests: what is read before it is written is NaN.

@@ -16,18 +16,27 @@ class Arena {
  public:
   /// Room for every plan of `plans`, which take turns; the device tier is on `gpu` (null: on the host), which outlives
   /// the arena.
-  explicit Arena(const std::vector<const Plan*>& plans, Gpu* gpu = nullptr);
+  /// Files: of `files`, which has room for them and outlives the arena; null where no plan has any.
+  explicit Arena(const std::vector<const Plan*>& plans, Gpu* gpu = nullptr, FileTier* files = nullptr);
   Tensor Bytes(const Buffer& buffer) const;
+  int64_t FileOffset(const Buffer& buffer) const { return file_offset_ + buffer.offset; }  ///< of the file tier's
   int64_t bytes(Tier tier) const { return memory_[static_cast<int>(tier)].bytes(); }
 
  private:
-  Memory memory_[3];
+  Memory memory_[kTiers];  // of the file tier none
+  int64_t file_offset_ = -1;
 };
 
 /// The gradient of one unit, for its norm.
 struct UnitGradient {
   int unit = 0;
   UnitTensor gradient;
+};
+
+/// One end of a move: memory, or a place in the rank's file tier.
+struct MoveEnd {
+  Tensor memory;  ///< u8
+  int64_t file_offset = -1;
 };
 
 /// An action and its tensors; those of other kinds of action are empty.
@@ -44,6 +53,10 @@ struct BoundAction {
   std::vector<std::pair<Tensor, Tensor>> sums;  ///< first += second
   std::vector<UnitGradient> gradients;          ///< in model order
   UnitState state;
+  Tensor squares;               ///< Squares, Norm: f64 [units]
+  bool clears_squares = false;  ///< Squares: the first of the step
+  // Fetch, Store:
+  MoveEnd from, to;
   bool step_whole = false;  ///< the whole unit, not this rank's shard of it
 };
 

@@ -87,7 +87,8 @@ struct ExecutorContext {
   const Optimizer* optimizer = nullptr;  ///< may be null for a forward-only plan
   Communicators& communicators;
   int64_t attempt = 1;
-  Gpu* gpu = nullptr;  ///< where the tensors are; null: on the host
+  Gpu* gpu = nullptr;         ///< where the tensors are; null: on the host
+  FileTier* files = nullptr;  ///< where the plan's file tier is; null: it has none
   /// A GPU's kernels share it: memory of the device, u8 (kernels/workspace.h).
   Tensor workspace;
 };

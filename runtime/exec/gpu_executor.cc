@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr StreamKind kStreams[] = {StreamKind::compute, StreamKind::gather, StreamKind::reduce};
+constexpr StreamKind kGpuStreams[] = {StreamKind::compute, StreamKind::gather, StreamKind::reduce};
 
 int Index(StreamKind stream) { return static_cast<int>(stream); }
 int Index(ActionKind kind) { return static_cast<int>(kind); }
@@ -91,7 +91,7 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
       memory_(ExecutorBytes(context.bind.layout, context.bind.plan.options), context.gpu) {
   const Communicator* of_stream[] = {communicators_.sums.get(), communicators_.gather.get(),
                                      communicators_.reduce.get()};
-  for (StreamKind kind : kStreams) {
+  for (StreamKind kind : kGpuStreams) {
     const Communicator* communicator = of_stream[Index(kind)];
     streams_[Index(kind)] = communicator ? communicator->stream() : nullptr;
     if (!streams_[Index(kind)]) {
@@ -256,6 +256,10 @@ void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext&
       return;
     case ActionKind::norm:
       return Norm(step, bound, kernel);
+    case ActionKind::fetch:
+    case ActionKind::store:
+    case ActionKind::squares:
+      throw RuntimeError("this executor moves nothing between tiers");
     case ActionKind::optimizer_step:
       return optimizer_->StepUnit(kernel, {gradient_scale_.as<float>(), skip_.as<int32_t>()}, bound.action->unit,
                                   bound.step_whole, bound.state);

@@ -1,5 +1,6 @@
 #include "runtime/exec/host_executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -31,7 +32,10 @@ struct HostExecutor::Step {
   const StepInputs& inputs;
   StepOutcome& outcome;
   Clock::time_point begin;
-  Timeline of_stream[3];
+  Timeline of_stream[kStreams];
+  /// A bucket's gradient is not finite, or nothing may be stepped: no later bucket is stepped early. Of the host
+  /// stream.
+  bool withheld;
 };
 
 HostExecutor::HostExecutor(const ExecutorContext& context)
@@ -44,8 +48,12 @@ HostExecutor::HostExecutor(const ExecutorContext& context)
       actions_(Bind(context.bind)),
       events_(context.bind.plan.actions.size()) {
   for (size_t i = 0; i < actions_.size(); ++i) of_stream_[Index(actions_[i].action->stream)].push_back(i);
-  for (StreamKind stream : {StreamKind::gather, StreamKind::reduce})
-    if (!of_stream_[Index(stream)].empty()) threads_[Index(stream)] = std::make_unique<StreamThread>();
+  for (int stream = 0; stream < kStreams; ++stream) {
+    if (of_stream_[stream].empty()) continue;
+    if (stream != Index(StreamKind::compute)) threads_[stream] = std::make_unique<StreamThread>();
+    if (stream == Index(StreamKind::read) || stream == Index(StreamKind::write))
+      lanes_[stream] = std::make_unique<FileLane>(*context.files);
+  }
 }
 
 StepOutcome HostExecutor::Run(const StepInputs& inputs) {
@@ -56,9 +64,10 @@ StepOutcome HostExecutor::Run(const StepInputs& inputs) {
                        std::to_string(plan_.options.micro_batches));
   events_.Reset();
   const RunningPlan running([this](size_t index) { return Describe(layout_, plan_, index); });
-  Step step{inputs, outcome, Clock::now(), {}};
-  for (StreamKind stream : {StreamKind::gather, StreamKind::reduce})
-    if (threads_[Index(stream)]) threads_[Index(stream)]->Start([this, &step, stream] { RunStream(step, stream); });
+  Step step{inputs, outcome, Clock::now(), {}, !inputs.decide};
+  for (int stream = 0; stream < kStreams; ++stream)
+    if (threads_[stream])
+      threads_[stream]->Start([this, &step, stream] { RunStream(step, static_cast<StreamKind>(stream)); });
   RunStream(step, StreamKind::compute);
 
   const Clock::time_point compute_done = Clock::now();
@@ -147,12 +156,50 @@ void HostExecutor::RunAction(Step& step, BoundAction& bound, size_t index) {
       return;
     case ActionKind::norm:
       return Norm(step, bound);
+    case ActionKind::fetch:
+    case ActionKind::store:
+      return Move(step, bound);
+    case ActionKind::squares:
+      return Squares(step, bound);
     case ActionKind::optimizer_step:
+      if (bound.action->bucket >= 0)
+        return StepBucket(step, bound, bound.action->stream == StreamKind::compute ? kernel : KernelContext());
       if (step.outcome.stepped)
         optimizer_->StepUnit(kernel, {&gradient_scale_}, bound.action->unit, bound.step_whole, bound.state);
       return;
   }
   throw RuntimeError("action " + std::to_string(index) + " is of no known kind");
+}
+
+void HostExecutor::Move(Step& step, const BoundAction& bound) {
+  const int stream = Index(bound.action->stream);
+  const Tensor &from = bound.from.memory, &to = bound.to.memory;
+  if (from && to)
+    std::memcpy(to.data, from.data, static_cast<size_t>(bound.action->bytes));
+  else if (to)
+    lanes_[stream]->Read(bound.from.file_offset, to.data, bound.action->bytes);
+  else
+    lanes_[stream]->Write(bound.to.file_offset, from.data, bound.action->bytes);
+  step.of_stream[stream].bytes[Index(bound.action->kind)] += bound.action->bytes;
+}
+
+void HostExecutor::Squares(Step& step, const BoundAction& bound) {
+  double* const sums = bound.squares.as<double>();
+  if (bound.clears_squares) std::fill_n(sums, bound.squares.numel(), 0.0);
+  const double squares = SumOfSquares(KernelContext(), bound.shard);
+  sums[bound.action->unit] += squares;
+  if (!std::isfinite(squares)) step.withheld = true;
+}
+
+/// A bucket that is not stepped is rounded again, since its working copy may be in memory of its own.
+void HostExecutor::StepBucket(Step& step, const BoundAction& bound, const KernelContext& kernel) {
+  const bool early = plan_.options.placement.steps_early && bound.action->stream == StreamKind::host;
+  const float one = 1;
+  if (early ? !step.withheld : step.outcome.stepped)
+    optimizer_->StepBucket(kernel, {early ? &one : &gradient_scale_}, bound.action->unit, bound.action->bucket,
+                           bound.state);
+  else
+    optimizer_->RoundBucket(kernel, bound.action->unit, bound.action->bucket, bound.state);
 }
 
 void HostExecutor::Compute(Step& step, BoundAction& bound) {
@@ -204,6 +251,8 @@ void HostExecutor::Norm(Step& step, const BoundAction& bound) {
   for (const UnitGradient& unit : bound.gradients)
     for (const ShardRange& range : layout_.ShardRanges(unit.unit, plan_.options.rank))
       norm_send_[unit.unit] += SumOfSquares(step.inputs.context.kernel, unit.gradient.Part(range));
+  if (bound.squares)
+    for (size_t unit = 0; unit < units; ++unit) norm_send_[unit] += bound.squares.as<double>()[unit];
   std::vector<double>& losses = step.outcome.local_loss;
   WriteStepFacts({}, Tensor::Of(losses.data(), Shape{static_cast<int64_t>(losses.size())}), NoticesOf(step.inputs),
                  Tensor::Of(&norm_send_[units], Shape{kNormFacts}));

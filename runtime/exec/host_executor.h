@@ -1,5 +1,5 @@
-// Runs a plan on the CPU: a loop over actions on three streams (compute on the calling thread, gather and reduce on a
-// thread each). A failure on any stream cancels the others.
+// Runs a plan on the CPU: a loop over actions on its streams (compute on the calling thread, others on a thread each).
+// A failure on any stream cancels the others.
 #pragma once
 
 #include <exception>
@@ -25,6 +25,9 @@ class HostExecutor : public Executor {
   void Gather(Step& step, const BoundAction& bound);
   void Reduce(Step& step, const BoundAction& bound);
   void Norm(Step& step, const BoundAction& bound);
+  void Move(Step& step, const BoundAction& bound);
+  void Squares(Step& step, const BoundAction& bound);
+  void StepBucket(Step& step, const BoundAction& bound, const KernelContext& kernel);
 
   const ModelLayout& layout_;
   const Plan& plan_;
@@ -33,12 +36,13 @@ class HostExecutor : public Executor {
   Communicators& communicators_;
   int64_t attempt_;
   std::vector<BoundAction> actions_;
-  std::vector<size_t> of_stream_[3];
+  std::vector<size_t> of_stream_[kStreams];
   EventTable events_;
   FirstFailure failure_;
   std::vector<double> norm_send_, norm_receive_;
-  float gradient_scale_ = 0;                  // of the step's Norm
-  std::unique_ptr<StreamThread> threads_[3];  // compute has none
+  float gradient_scale_ = 0;                         // of the step's Norm
+  std::unique_ptr<FileLane> lanes_[kStreams];        // of those that move to and from files
+  std::unique_ptr<StreamThread> threads_[kStreams];  // compute has none
 };
 
 }  // namespace ds

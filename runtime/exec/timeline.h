@@ -8,7 +8,7 @@
 
 namespace ds {
 
-inline constexpr int kActionKinds = static_cast<int>(ActionKind::optimizer_step) + 1;
+inline constexpr int kActionKinds = static_cast<int>(ActionKind::squares) + 1;
 
 /// One action of one step, for a trace. Seconds since the step began.
 struct Span {

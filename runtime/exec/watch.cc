@@ -1,5 +1,6 @@
 #include "runtime/exec/watch.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -135,8 +136,11 @@ void Watch::After(const KernelContext& kernel, const BoundAction& bound, int ind
       return LookAtPart(kernel, first, index, Quantity::reduced_grad, action, bound.shard, own.unit_begin);
     }
     case ActionKind::sum_tied: {
-      // One pair for the whole unit, or one a range that this rank owns.
+      // One pair for the whole unit, one a range that this rank owns, or one of the action's bucket.
       const std::vector<ShardRange> ranges = layout_.ShardRanges(action.unit, plan_.options.rank);
+      if (action.bucket >= 0)
+        return LookAtPart(kernel, first, index, Quantity::reduced_grad, action, bound.sums[0].first,
+                          ranges.at(action.bucket).unit_begin);
       for (size_t i = 0; i < bound.sums.size(); ++i)
         LookAtPart(kernel, first, index, Quantity::reduced_grad, action, bound.sums[i].first,
                    bound.sums[i].first.numel() == layout_.units[action.unit].numel ? 0 : ranges.at(i).unit_begin);
@@ -233,7 +237,8 @@ void Spoil(const KernelContext& kernel, Gpu* gpu, const ModelLayout& layout, con
     case ActionKind::reduce:
       return put(bound.shard);
     case ActionKind::optimizer_step: {
-      const ShardRange own = layout.ShardRanges(bound.action->unit, plan.options.rank).at(0);
+      const ShardRange own =
+          layout.ShardRanges(bound.action->unit, plan.options.rank).at(std::max(0, bound.action->bucket));
       put(bound.state.master.Part(own));
       if (bound.state.working) put(bound.state.working.Part(own));
       return;

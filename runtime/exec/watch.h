@@ -60,7 +60,7 @@ class Watch {
   const Plan& plan_;
   Gpu* const gpu_;
   const FiniteCheck check_;
-  NonFinite first_[3];
+  NonFinite first_[kStreams];
 };
 
 /// What was found and where, without the rank: "the output of segment layer1.mlp in the forward pass of micro-batch 0

@@ -69,6 +69,9 @@ struct BatchConfig {
   bool operator==(const BatchConfig&) const = default;
 };
 
+/// Where state is kept between its uses, by DeepSpeed's names.
+enum class OffloadTarget : uint8_t { none, cpu, nvme };
+
 /// DeepSpeed's zero_optimization. Sizes are in elements.
 struct ZeroConfig {
   int stage = 0;
@@ -79,6 +82,8 @@ struct ZeroConfig {
   int64_t model_persistence_threshold = INT64_MAX;
   int64_t max_live_parameters = 1'000'000'000;
   int64_t max_reuse_distance = 1'000'000'000;
+  OffloadTarget offload_optimizer = OffloadTarget::none, offload_param = OffloadTarget::none;
+  double offload_ratio = 1;  ///< of the parameters whose optimizer state is offloaded
   bool operator==(const ZeroConfig&) const = default;
 };
 
@@ -132,7 +137,9 @@ struct CheckpointConfig {
 
 struct MemoryConfig {
   std::optional<int64_t> device_limit, host_limit;  ///< bytes
-  std::string offload_activations = "none";
+  OffloadTarget offload_activations = OffloadTarget::none;
+  std::vector<std::string> nvme_path;  ///< folders that hold what is offloaded to NVMe, in stripes
+  int64_t file_block_bytes = 1 << 20, file_queue_depth = 8;  ///< DeepSpeed's aio.block_size and aio.queue_depth
   bool operator==(const MemoryConfig&) const = default;
 };
 

@@ -156,16 +156,6 @@ std::string ReadPartition(const Value& value) {
   return value.text;
 }
 
-std::string ReadOffloadActivations(const Value& value) {
-  const std::string name = Lower(AsString(value));
-  if (name == "none") return name;
-  if (name == "cpu" || name == "nvme") {
-    throw ValueError(value,
-                     "this version keeps activations on the device; write none, and training.recompute to save memory");
-  }
-  throw ValueError(value, "not one of the choices; write none");
-}
-
 std::string ReadBootstrap(const Value& value) {
   static const std::vector<std::string> names = {"auto", "local", "ssh", "slurm", "mpi", "daemon"};
   for (const std::string& name : names) {
@@ -495,8 +485,8 @@ std::vector<Key> OtherKeys() {
             "device memory a rank; the plan keeps within"),
       Bytes("memory.host_limit", DS_FIELD(memory.host_limit), "what the node has",
             "host memory a rank; the plan keeps within"),
-      Text("memory.offload_activations", "none", DS_FIELD(memory.offload_activations), ReadOffloadActivations, nullptr,
-           "where saved activations go"),
+      Choice("memory.offload_activations", DS_FIELD(memory.offload_activations), kOffloadNames, nullptr,
+             "where activations are kept between the forward and the backward pass"),
       Text("launch.bootstrap", "auto, local, ssh, slurm, mpi, daemon", DS_FIELD(launch.bootstrap), ReadBootstrap,
            nullptr, "how agents are reached; `--bootstrap` wins"),
       RestartsKey(),

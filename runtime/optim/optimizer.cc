@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise.h"
+
 namespace ds {
 
 Optimizer::Optimizer(const OptimizerConfig& config, const ModelLayout& layout, int rank) : config_(config) {
@@ -14,7 +16,8 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ModelLayout& layout, i
 
 // Padding goes with the parameter before it: its gradient, and so its value, stays zero under every optimizer here.
 void Optimizer::AddRuns(const ParamUnit& unit, const std::vector<ShardRange>& ranges, std::vector<Run>& runs) const {
-  for (const ShardRange& range : ranges) {
+  for (size_t bucket = 0; bucket < ranges.size(); ++bucket) {
+    const ShardRange& range = ranges[bucket];
     const int64_t range_end = range.unit_begin + range.count;
     int64_t at = range.unit_begin;
     for (size_t p = 0; p < unit.params.size() && at < range_end; ++p) {
@@ -26,7 +29,7 @@ void Optimizer::AddRuns(const ParamUnit& unit, const std::vector<ShardRange>& ra
       if (extends)
         runs.back().count += end - at;
       else
-        runs.push_back(Run{range, at, end - at, decay});
+        runs.push_back(Run{range, at, end - at, decay, static_cast<int>(bucket)});
       at = end;
     }
   }
@@ -76,6 +79,20 @@ void Optimizer::StepUnit(const KernelContext& context, const StepControl& contro
                          const UnitState& state) const {
   const std::vector<Run>& runs = whole ? whole_runs_[unit] : shard_runs_[unit];
   for (const Run& run : runs) StepRun(context, control, run, state);
+}
+
+void Optimizer::StepBucket(const KernelContext& context, const StepControl& control, int unit, int bucket,
+                           const UnitState& state) const {
+  for (const Run& run : shard_runs_[unit])
+    if (run.bucket == bucket) StepRun(context, control, run, state);
+}
+
+void Optimizer::RoundBucket(const KernelContext& context, int unit, int bucket, const UnitState& state) const {
+  if (!state.working) return;
+  for (const Run& run : shard_runs_[unit])
+    if (run.bucket == bucket)
+      Cast(context, state.master.Part(run.range, run.begin, run.count),
+           state.working.Part(run.range, run.begin, run.count));
 }
 
 void Optimizer::StepRun(const KernelContext& context, const StepControl& control, const Run& run,

@@ -32,6 +32,12 @@ class Optimizer {
   /// (clipping, and the inverse of the loss scale; 1 when absent), and whether the step is skipped.
   void StepUnit(const KernelContext& context, const StepControl& control, int unit, bool whole,
                 const UnitState& state) const;
+  /// The same of this rank's piece of one bucket. Tensors of `state` may hold that piece alone.
+  void StepBucket(const KernelContext& context, const StepControl& control, int unit, int bucket,
+                  const UnitState& state) const;
+  /// Rounds the piece's master into its working copy, as a step does: where a step is skipped whose working copy goes
+  /// to memory of its own.
+  void RoundBucket(const KernelContext& context, int unit, int bucket, const UnitState& state) const;
 
  private:
   /// Elements of one unit with one weight decay, inside one range.
@@ -39,6 +45,7 @@ class Optimizer {
     ShardRange range;
     int64_t begin = 0, count = 0;
     bool decay = false;
+    int bucket = 0;  ///< of a shard's run: the index of its range
   };
   void AddRuns(const ParamUnit& unit, const std::vector<ShardRange>& ranges, std::vector<Run>& runs) const;
   void StepRun(const KernelContext& context, const StepControl& control, const Run& run, const UnitState& state) const;

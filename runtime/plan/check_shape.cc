@@ -260,6 +260,8 @@ class ShapeChecker {
     state(StateKind::master, resident_.master[action.unit], Access::update);
     state(StateKind::moment1, resident_.moment1[action.unit], Access::update);
     state(StateKind::moment2, resident_.moment2[action.unit], Access::update);
+    if (offloaded_[action.unit] && !plan_.options.placement.steps_early)
+      needs.push_back({Operand::sums, 0, Access::read, SumsBytes()});
     return needs;
   }
 
@@ -291,7 +293,7 @@ class ShapeChecker {
       case ActionKind::norm: {
         std::vector<bool> seen = offloaded_;
         if (std::find(seen.begin(), seen.end(), true) != seen.end())
-          needs.push_back({Operand::sums, 0, Access::read, SumsBytes()});
+          needs.push_back({Operand::sums, 0, Access::update, SumsBytes()});
         for (int s = 0; s < static_cast<int>(layout_.slots.size()); ++s) {
           const int unit = layout_.slots[s].unit;
           if (seen[unit]) continue;

@@ -1,8 +1,8 @@
 // Keeps activations below the device between the forward pass and the backward pass of their micro-batch.
 //
-// What a segment wrote in the forward and reads again in the backward (its input, and what it saved) is stored after its
-// last use in the forward, and fetched into memory of its own kAhead passes before its first use in the backward: while
-// one segment computes, the next one's activations are on their way. What would be needed sooner than that stays.
+// What a segment wrote in the forward and reads again in the backward (its input, and what it saved) is stored after
+// its last use in the forward, and fetched into memory of its own kAhead passes before its first use in the backward:
+// while one segment computes, the next one's activations are on their way. What would be needed sooner than that stays.
 #include <algorithm>
 
 #include "runtime/plan/moves.h"

@@ -1,10 +1,10 @@
 // Brings state to the tier where actions compute on it, and back.
 //
 // Where an action uses a resident buffer of another tier it gets a staging buffer instead, of the one bucket that it
-// names: filled by moves before it where it reads, emptied by moves after it where it writes. A file's state goes by way
-// of the host. Moves come into the list ahead of their readers, so that they run beside the work before: kAhead readers
-// of the same stream, a file's twice as many; but never before the bucket was last written. What an action left in
-// staging serves the next one too, as long as nothing else was done in between.
+// names: filled by moves before it where it reads, emptied by moves after it where it writes. A file's state goes by
+// way of the host. Moves come into the list ahead of their readers, so that they run beside the work before: kAhead
+// readers of the same stream, a file's twice as many; but never before the bucket was last written. What an action left
+// in staging serves the next one too, as long as nothing else was done in between.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -133,7 +133,8 @@ class StateMoves {
   /// Whether what action `used` left in staging is worth keeping until `a`: only work on this very piece lies between.
   bool StillThere(size_t used, size_t a) const {
     for (size_t between = used + 1; between < a; ++between)
-      if (plan_.actions[between].unit != plan_.actions[a].unit || plan_.actions[between].bucket != plan_.actions[a].bucket)
+      if (plan_.actions[between].unit != plan_.actions[a].unit ||
+          plan_.actions[between].bucket != plan_.actions[a].bucket)
         return false;
     return true;
   }

@@ -144,7 +144,7 @@ enum class Operand : uint8_t {
   state,  // optimizer_step: index by StateKind (working, master, moment1, moment2)
   from,   // fetch, store
   to,     // fetch, store
-  sums,   // squares, norm
+  sums,   // squares, norm; optimizer_step on the host after norm: that it comes after
 };
 const char* NameOf(Operand operand);
 

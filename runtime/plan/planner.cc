@@ -62,6 +62,25 @@ int MomentCount(const OptimizerConfig& optimizer) {
   return 2;
 }
 
+namespace {
+
+Tier TierOf(OffloadTarget target) {
+  return target == OffloadTarget::none ? Tier::device : target == OffloadTarget::cpu ? Tier::host : Tier::file;
+}
+
+Placement PlacementOf(const JobSpec& spec) {
+  Placement placement;
+  placement.optimizer = placement.gradients = TierOf(spec.zero.offload_optimizer);
+  placement.optimizer_ratio = spec.zero.offload_ratio;
+  placement.parameters = TierOf(spec.zero.offload_param);
+  placement.activations = TierOf(spec.memory.offload_activations);
+  placement.steps_early =
+      spec.gradient_clipping == 0 && spec.precision != Precision::fp16 && spec.training.on_nan == OnNan::stop;
+  return placement;
+}
+
+}  // namespace
+
 PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind device) {
   PlanOptions options;
   options.device = device;
@@ -74,8 +93,11 @@ PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind d
   options.exact_sharding = spec.training.exact_sharding;
   options.deterministic = spec.training.deterministic;
   options.moments = MomentCount(spec.optimizer);
+  options.placement = PlacementOf(spec);
   // Training does not go on after the last checkpoint, so a job that takes no other needs no copy.
-  options.snapshot = spec.checkpoint.async && spec.checkpoint.every > 0 && spec.checkpoint.every < spec.training.steps;
+  options.snapshot = spec.checkpoint.async && spec.checkpoint.every > 0 &&
+                     spec.checkpoint.every < spec.training.steps &&
+                     options.placement.optimizer != Tier::file;  // which memory is short of
   options.prefetch_bucket_size = spec.zero.prefetch_bucket_size;
   options.max_live_parameters = spec.zero.max_live_parameters;
   options.max_reuse_distance = spec.zero.max_reuse_distance;

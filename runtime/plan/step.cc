@@ -95,7 +95,7 @@ class Steps {
     norm.kind = ActionKind::norm;
     for (int u = 0; u < static_cast<int>(layout_.units.size()); ++u)
       if (!offloaded_[u]) norm.uses.push_back({Operand::shard, slots_[u].front(), Gradient(u), Access::read});
-    if (sums_ >= 0) norm.uses.push_back({Operand::sums, 0, sums_, Access::read});
+    if (sums_ >= 0) norm.uses.push_back({Operand::sums, 0, sums_, Access::update});
     norm.bytes = static_cast<int64_t>(sizeof(double)) * (static_cast<int64_t>(layout_.units.size()) + kNormExtras) *
                  (layout_.ranks - 1);
     return norm;
@@ -111,6 +111,9 @@ class Steps {
     use(StateKind::master, resident_.master[unit], Access::update);
     use(StateKind::moment1, resident_.moment1[unit], Access::update);
     use(StateKind::moment2, resident_.moment2[unit], Access::update);
+    // What Norm decided.
+    if (offloaded_[unit] && !plan_.options.placement.steps_early)
+      step.uses.push_back({Operand::sums, 0, sums_, Access::read});
     return step;
   }
 

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int64_t kBufferAlignment = 64;  // bytes
 constexpr int64_t kChunk = 1 << 20;  // elements that pass through fp32 on their way into a 16-bit copy, or to a GPU
-constexpr int kTiers = 3;
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
 
@@ -41,14 +40,26 @@ StateSource InitialState(uint64_t seed, const KernelContext& context) {
   };
 }
 
-ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu)
-    : layout_(layout), compute_(plan.options.compute), rank_(plan.options.rank), gpu_(gpu) {
+int64_t ParamStore::FileBytes(const ModelLayout& layout, const Plan& plan) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.kind != BufferKind::resident || buffer.tier != Tier::file) continue;
+    const int64_t element = static_cast<int64_t>(SizeOf(DTypeOfState(buffer.state, plan.options.compute)));
+    for (const Bucket& bucket : layout.units[buffer.unit].buckets)
+      bytes += FileTier::RoundUp(bucket.numel() / layout.ranks * element);
+  }
+  return bytes;
+}
+
+ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu, FileTier* files)
+    : layout_(layout), compute_(plan.options.compute), rank_(plan.options.rank), gpu_(gpu), files_(files) {
+  if (files_) lane_ = std::make_unique<FileLane>(*files_);
   int64_t sizes[kTiers] = {};
   std::vector<int64_t> offsets(plan.buffers.size(), -1);
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     const Buffer& buffer = plan.buffers[b];
     if (buffer.kind != BufferKind::resident || buffer.alias_of >= 0) continue;
-    if (buffer.tier == Tier::file) throw RuntimeError("buffer " + buffer.name + ": there is no file tier");
+    if (buffer.tier == Tier::file) continue;
     offsets[b] = sizes[static_cast<int>(buffer.tier)];
     sizes[static_cast<int>(buffer.tier)] += AlignUp(buffer.bytes);
   }
@@ -58,7 +69,15 @@ ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu)
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     const Buffer& buffer = plan.buffers[b];
     if (buffer.kind != BufferKind::resident) continue;
-    Entry entry{buffer, {}};
+    Entry entry{buffer, {}, {}};
+    if (buffer.tier == Tier::file) {
+      if (!files_) throw RuntimeError("buffer " + buffer.name + ": there are no files to keep it in");
+      const int64_t element = static_cast<int64_t>(SizeOf(DTypeOfState(buffer.state, compute_)));
+      for (const Bucket& bucket : layout.units[buffer.unit].buckets)
+        entry.file_offsets.push_back(files_->Allocate(bucket.numel() / layout.ranks * element));
+      entries_.push_back(std::move(entry));
+      continue;
+    }
     const int64_t unit_numel = layout.units[buffer.unit].numel;
     const DType dtype = buffer.state == StateKind::working ? compute_ : DType::f32;
     if (buffer.alias_of >= 0) {
@@ -80,24 +99,67 @@ ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu)
   }
 }
 
-Tensor ParamStore::Resident(const Buffer& buffer) const {
+const ParamStore::Entry* ParamStore::FindEntry(int unit, StateKind state, int slot) const {
   for (const Entry& entry : entries_)
-    if (entry.buffer.unit == buffer.unit && entry.buffer.state == buffer.state && entry.buffer.slot == buffer.slot)
-      return entry.data;
-  throw RuntimeError("the parameter store holds no buffer " + buffer.name);
+    if (entry.buffer.unit == unit && entry.buffer.state == state && entry.buffer.slot == slot) return &entry;
+  return nullptr;
+}
+
+Tensor ParamStore::Resident(const Buffer& buffer) const {
+  const Entry* entry = FindEntry(buffer.unit, buffer.state, buffer.slot);
+  if (!entry || !entry->data) throw RuntimeError("the parameter store holds no buffer " + buffer.name + " in memory");
+  return entry->data;
+}
+
+int64_t ParamStore::FileOffset(const Buffer& buffer, int bucket) const {
+  const Entry* entry = FindEntry(buffer.unit, buffer.state, buffer.slot);
+  if (!entry || entry->file_offsets.empty())
+    throw RuntimeError("the parameter store holds no buffer " + buffer.name + " in files");
+  return entry->file_offsets.at(bucket);
 }
 
 UnitTensor ParamStore::Find(int unit, StateKind state, int slot) const {
-  for (const Entry& entry : entries_)
-    if (entry.buffer.unit == unit && entry.buffer.state == state && entry.buffer.slot == slot)
-      return UnitTensor{entry.data, entry.buffer.whole};
-  return {};
+  const Entry* entry = FindEntry(unit, state, slot);
+  return entry ? UnitTensor{entry->data, entry->buffer.whole} : UnitTensor();
 }
 
 void ParamStore::Fill(const StateSource& source, const KernelContext* on_gpu) {
   for (int unit = 0; unit < static_cast<int>(layout_.units.size()); ++unit)
     for (StateKind state : {StateKind::working, StateKind::master, StateKind::moment1, StateKind::moment2})
-      if (UnitTensor tensor = Find(unit, state)) FillTensor(unit, state, tensor, source, on_gpu);
+      if (const Entry* entry = FindEntry(unit, state, -1)) {
+        if (entry->data)
+          FillTensor(unit, state, {entry->data, entry->buffer.whole}, source, on_gpu);
+        else
+          FillFiles(*entry, source);
+      }
+}
+
+/// Padding is zero.
+void ParamStore::FillFiles(const Entry& entry, const StateSource& source) {
+  const int unit_index = entry.buffer.unit;
+  const ParamUnit& unit = layout_.units[unit_index];
+  const StateKind wanted = entry.buffer.state == StateKind::working ? StateKind::master : entry.buffer.state;
+  const DType dtype = DTypeOfState(entry.buffer.state, compute_);
+  const int64_t element = static_cast<int64_t>(SizeOf(dtype));
+  const std::vector<ShardRange> ranges = layout_.ShardRanges(unit_index, rank_);
+  std::vector<float> values;
+  std::vector<std::byte> bytes;
+  for (size_t bucket = 0; bucket < ranges.size(); ++bucket) {
+    for (int64_t done = 0; done < ranges[bucket].count; done += kChunk) {
+      const int64_t count = std::min(kChunk, ranges[bucket].count - done), begin = ranges[bucket].unit_begin + done;
+      values.assign(static_cast<size_t>(count), 0.0f);
+      for (const ParamRun& run : ParamRuns(unit, begin, count))
+        source(unit.params[run.param].spec, wanted, run.begin,
+               Tensor::Of(values.data() + (run.unit_begin - begin), Shape{run.count}));
+      bytes.resize(static_cast<size_t>(count * element));
+      Cast(KernelContext(), Tensor::Of(values.data(), Shape{count}), Tensor(bytes.data(), dtype, Shape{count}));
+      lane_->Write(entry.file_offsets[bucket] + done * element, bytes.data(), count * element);
+    }
+  }
+}
+
+void ParamStore::ReadFiles(const StateRun& run, int64_t first, Tensor out) const {
+  lane_->Read(run.file_offset + first * static_cast<int64_t>(sizeof(float)), out.data, out.bytes());
 }
 
 // Padding is left as it was allocated: zero.
@@ -158,13 +220,23 @@ std::vector<StateRun> ParamStore::Owned() const {
   std::vector<StateRun> runs;
   for (int u = 0; u < static_cast<int>(layout_.units.size()); ++u) {
     const ParamUnit& unit = layout_.units[u];
-    for (const ShardRange& range : layout_.ShardRanges(u, rank_)) {
+    const std::vector<ShardRange> ranges = layout_.ShardRanges(u, rank_);
+    for (size_t bucket = 0; bucket < ranges.size(); ++bucket) {
+      const ShardRange& range = ranges[bucket];
       for (const ParamRun& run : ParamRuns(unit, range.unit_begin, range.count)) {
         for (StateKind state : {StateKind::master, StateKind::moment1, StateKind::moment2}) {
-          const UnitTensor tensor = Find(u, state);
-          if (!tensor) continue;
-          runs.push_back(
-              StateRun{&unit.params[run.param].spec, state, run.begin, tensor.Part(range, run.unit_begin, run.count)});
+          const Entry* entry = FindEntry(u, state, -1);
+          if (!entry) continue;
+          StateRun& added = runs.emplace_back();
+          added.param = &unit.params[run.param].spec;
+          added.state = state;
+          added.begin = run.begin;
+          added.count = run.count;
+          if (entry->data)
+            added.data = UnitTensor{entry->data, entry->buffer.whole}.Part(range, run.unit_begin, run.count);
+          else
+            added.file_offset =
+                entry->file_offsets[bucket] + (run.unit_begin - range.unit_begin) * static_cast<int64_t>(sizeof(float));
         }
       }
     }

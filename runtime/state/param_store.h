@@ -5,10 +5,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "kernels/context.h"
 #include "runtime/plan/plan.h"
+#include "runtime/state/file_lane.h"
 #include "runtime/state/memory.h"
 #include "runtime/state/unit_tensor.h"
 
@@ -19,7 +21,9 @@ struct StateRun {
   const ParamSpec* param = nullptr;
   StateKind state = StateKind::master;
   int64_t begin = 0;  ///< first element, in the parameter
-  Tensor data;        ///< f32, one-dimensional; on the device of its tier
+  int64_t count = 0;
+  Tensor data;               ///< f32, one-dimensional; on the device of its tier. Empty: in files,
+  int64_t file_offset = -1;  ///< here (ParamStore::ReadFiles)
 };
 
 /// Fills `out` (f32) with elements [begin, begin + out.numel()) of a parameter's master, moment1 or moment2. `out` is
@@ -34,12 +38,19 @@ class ParamStore {
  public:
   /// Allocates the resident buffers of `plan`, those of the device tier on `gpu` (null: on the host). `layout` and
   /// `gpu` outlive the store.
-  ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu = nullptr);
+  /// Those of the file tier in `files`, which has room for them (FileBytes) and outlives the store; null where the plan
+  /// has none.
+  ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu = nullptr, FileTier* files = nullptr);
+
+  /// Bytes of the file tier that a plan's resident buffers take: each bucket's piece begins a sector.
+  static int64_t FileBytes(const ModelLayout& layout, const Plan& plan);
 
   /// The memory of a resident buffer of this plan or of another plan of the same rank, stage and layout. Throws
   /// RuntimeError naming the buffer when the store has none such.
   Tensor Resident(const Buffer& buffer) const;
-  /// What the rank holds of `unit`; empty where the plan has none. `slot`: of gradients; -1 otherwise.
+  /// Where the piece of one bucket of such a buffer is in the file tier.
+  int64_t FileOffset(const Buffer& buffer, int bucket) const;
+  /// What the rank holds of `unit`; empty where the plan has none, or in files. `slot`: of gradients; -1 otherwise.
   UnitTensor Find(int unit, StateKind state, int slot = -1) const;
 
   /// Writes master, moments and working copy of every parameter from `source`. on_gpu: what `source` is asked for lies
@@ -50,14 +61,21 @@ class ParamStore {
   /// Master and moments of this rank's shard, whatever the stage: over all ranks every element once.
   std::vector<StateRun> Owned() const;
 
+  /// Elements [first, first + out.numel()) of a run that is in files, into `out` (f32, of the host). By one thread at a
+  /// time.
+  void ReadFiles(const StateRun& run, int64_t first, Tensor out) const;
+
   Gpu* gpu() const { return gpu_; }  ///< of the device tier; null: the host
   int64_t resident_bytes(Tier tier) const { return memory_[static_cast<int>(tier)].bytes(); }
 
  private:
   struct Entry {
     Buffer buffer;
-    Tensor data;
+    Tensor data;                        // empty: in files
+    std::vector<int64_t> file_offsets;  // of each bucket's piece
   };
+  const Entry* FindEntry(int unit, StateKind state, int slot) const;
+  void FillFiles(const Entry& entry, const StateSource& source);
   void FillTensor(int unit, StateKind state, const UnitTensor& tensor, const StateSource& source,
                   const KernelContext* on_gpu);
   void FillRounded(const ParamSpec& spec, int64_t begin, const Tensor& part, const StateSource& source,
@@ -67,8 +85,10 @@ class ParamStore {
   DType compute_;
   int rank_;
   Gpu* gpu_;
-  Memory memory_[3];
+  FileTier* files_;
+  Memory memory_[kTiers];
   std::vector<Entry> entries_;
+  std::unique_ptr<FileLane> lane_;  // of `files_`, for what is done beside steps
 };
 
 }  // namespace ds

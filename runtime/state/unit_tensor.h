@@ -1,4 +1,4 @@
-// What a rank holds of one unit's state: all of it, or the shard that it owns.
+// What a rank holds of one unit's state: all of it, the shard that it owns, or one bucket's piece of the shard.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,14 @@ namespace ds {
 
 struct UnitTensor {
   Tensor data;         ///< one-dimensional; empty: absent
-  bool whole = false;  ///< element u of the unit is data[u]; otherwise data[u - unit_begin + shard_begin] of its range
+  bool whole = false;  ///< element u of the unit is data[u]; otherwise data[u - unit_begin + shard_begin] of its range,
+  int64_t first = 0;   ///< counted from this element of the shard: that of data[0]
 
   explicit operator bool() const { return static_cast<bool>(data); }
 
   /// Elements [begin, begin + count) of the unit, which lie in `range` of this rank.
   Tensor Part(const ShardRange& range, int64_t begin, int64_t count) const {
-    return data.Flat(whole ? begin : begin - range.unit_begin + range.shard_begin, count);
+    return data.Flat(whole ? begin : begin - range.unit_begin + range.shard_begin - first, count);
   }
   Tensor Part(const ShardRange& range) const { return Part(range, range.unit_begin, range.count); }
 };

@@ -171,10 +171,24 @@ void Trainer::EventOf(int rank, const std::string& kind, const std::string& mess
   if (environment_.rank == rank) environment_.reporter->OnEvent(kind, message);
 }
 
+/// -1: none is.
+int64_t Trainer::FirstNotFinite(const FiniteCheck& check, const StateRun& run) const {
+  const KernelContext kernel{environment_.threads};
+  if (run.data) return check.First(kernel, run.data);
+  constexpr int64_t kPiece = 1 << 20;  // elements
+  std::vector<float> values(static_cast<size_t>(std::min(kPiece, run.count)));
+  for (int64_t begin = 0; begin < run.count; begin += kPiece) {
+    const Tensor piece = Tensor::Of(values.data(), Shape{std::min(kPiece, run.count - begin)});
+    store_->ReadFiles(run, begin, piece);
+    if (const int64_t at = FiniteCheck(nullptr).First(kernel, piece); at >= 0) return begin + at;
+  }
+  return -1;
+}
+
 void Trainer::CheckStateIsFinite() const {
   const FiniteCheck check(environment_.gpu);
   for (const StateRun& run : store_->Owned()) {
-    const int64_t at = check.First(KernelContext{environment_.threads}, run.data);
+    const int64_t at = FirstNotFinite(check, run);
     if (at < 0) continue;
     throw NumericalError("not_finite", "checkpoint of step " + std::to_string(state_.step) + ": the " +
                                            NameOf(run.state) + " of parameter " + run.param->name +

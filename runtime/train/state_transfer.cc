@@ -6,9 +6,18 @@ namespace ds {
 
 std::vector<StateSlice> SlicesOf(const ParamStore& store) {
   std::vector<StateSlice> slices;
-  for (const StateRun& run : store.Owned())
-    slices.push_back(
-        StateSlice{run.param->name, run.state, ExportedShape(*run.param), run.begin, run.data, store.gpu()});
+  for (const StateRun& run : store.Owned()) {
+    StateSlice& slice = slices.emplace_back();
+    slice.param = run.param->name;
+    slice.state = run.state;
+    slice.shape = ExportedShape(*run.param);
+    slice.begin = run.begin;
+    slice.data = run.data;
+    slice.gpu = store.gpu();
+    if (run.data) continue;
+    slice.read = [&store, run](int64_t first, Tensor out) { store.ReadFiles(run, first, out); };
+    slice.read_count = run.count;
+  }
   return slices;
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/optim/schedule.h"
 #include "runtime/plan/manifest.h"
 #include "runtime/plan/price.h"
+#include "runtime/state/finite_check.h"
 #include "runtime/train/batches.h"
 #include "runtime/train/peak_memory.h"
 #include "runtime/train/train.h"
@@ -31,6 +32,7 @@ class Trainer {
  private:
   // trainer_setup.cc
   void MakePlans();
+  std::unique_ptr<FileTier> MakeFiles() const;
   void Allocate();
   void PlaceState();
   void FillInitialState();
@@ -76,6 +78,7 @@ class Trainer {
   void EventOf(int rank, const std::string& kind, const std::string& message);
   /// A checkpoint is never made of numbers that are not finite. Throws NumericalError.
   void CheckStateIsFinite() const;
+  int64_t FirstNotFinite(const FiniteCheck& check, const StateRun& run) const;
 
   // trainer_checkpoint.cc
   std::string CheckpointRoot() const { return environment_.run_directory + "/checkpoints"; }
@@ -100,6 +103,7 @@ class Trainer {
   BatchReader train_data_;
   std::optional<BatchReader> validation_data_;
   PeakMemory peak_memory_;
+  std::unique_ptr<FileTier> files_;  // null: the plan needs none
   std::unique_ptr<ParamStore> store_;
   std::unique_ptr<Arena> arena_;
   Memory workspace_;  // of a GPU's kernels

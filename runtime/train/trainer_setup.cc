@@ -62,11 +62,25 @@ void Trainer::MakePlans() {
   forward_plan_ = BuildPlan(layout_, options, machine);
 }
 
+/// Room for the file tier of both plans.
+std::unique_ptr<FileTier> Trainer::MakeFiles() const {
+  const int file = static_cast<int>(Tier::file);
+  const int64_t bytes = ParamStore::FileBytes(layout_, plan_) +
+                        FileTier::RoundUp(std::max(plan_.arena_bytes[file], forward_plan_.arena_bytes[file]));
+  if (bytes == 0) return nullptr;
+  FileTierOptions options;
+  options.paths = spec_.memory.nvme_path;
+  options.block_bytes = spec_.memory.file_block_bytes;
+  options.queue_depth = static_cast<int>(spec_.memory.file_queue_depth);
+  return std::make_unique<FileTier>(std::move(options), bytes, "rank " + std::to_string(environment_.rank));
+}
+
 void Trainer::Allocate() {
   peak_memory_ = PeakMemory();
   Gpu* const gpu = environment_.gpu;
-  store_ = std::make_unique<ParamStore>(layout_, plan_, gpu);
-  arena_ = std::make_unique<Arena>(std::vector<const Plan*>{&plan_, &forward_plan_}, gpu);
+  files_ = MakeFiles();
+  store_ = std::make_unique<ParamStore>(layout_, plan_, gpu, files_.get());
+  arena_ = std::make_unique<Arena>(std::vector<const Plan*>{&plan_, &forward_plan_}, gpu, files_.get());
   workspace_ = Memory(plan_.price.workspace_bytes, gpu);
   const MicroBatchShape shape{spec_.batch.micro_batch_size, spec_.data.sequence_length};
   const SegmentOptions options{spec_.model, plan_.options.compute, shape, gpu ? gpu->device() : Device{}, gpu};
@@ -81,7 +95,7 @@ void Trainer::Allocate() {
 
   auto executor = [&](const Plan& plan) {
     const BindContext bind{layout_, plan, *store_, *arena_, shape, spec_.model.hidden};
-    return MakeExecutor({bind, segments_, optimizer_.get(), communicators_, environment_.attempt, gpu,
+    return MakeExecutor({bind, segments_, optimizer_.get(), communicators_, environment_.attempt, gpu, files_.get(),
                          gpu ? workspace_.Bytes(0, workspace_.bytes()) : Tensor()});
   };
   executor_ = executor(plan_);

@@ -154,7 +154,7 @@ TEST_CASE("the device memory that a GPU job takes is what its plan predicts, les
   Communicators communicators = Communicators::Make(SingleRankFactory(), false, {});
   auto executor = [&](const Plan& of) {
     return GpuExecutor({BindContext{layout, of, store, arena, shape, spec.model.hidden}, segments, &optimizer,
-                        communicators, 1, gpu.get(), workspace.Bytes(0, workspace.bytes())});
+                        communicators, 1, gpu.get(), nullptr, workspace.Bytes(0, workspace.bytes())});
   };
   const int64_t before = count.device;
   const GpuExecutor training = executor(plan);

@@ -1,0 +1,168 @@
+// Promise: where state is kept does not change the result. Optimizer state, gradients, parameters and activations on the
+// host or in files give the same losses, gradient norms, parameters and optimizer state as all of them on the device, bit
+// for bit.
+#include <filesystem>
+
+#include "test/catch.h"
+#include "test/layout/harness.h"
+
+namespace ds::layout_test {
+namespace {
+
+struct Offload {
+  OffloadTarget optimizer = OffloadTarget::none, param = OffloadTarget::none, activations = OffloadTarget::none;
+  double ratio = 1;
+};
+
+JobSpec With(JobSpec spec, const Offload& offload) {
+  spec.zero.offload_optimizer = offload.optimizer;
+  spec.zero.offload_param = offload.param;
+  spec.zero.offload_ratio = offload.ratio;
+  spec.memory.offload_activations = offload.activations;
+  spec.memory.nvme_path = {NewDirectory(), NewDirectory()};
+  for (const std::string& folder : spec.memory.nvme_path) std::filesystem::create_directories(folder);
+  return spec;
+}
+
+void RequireNoDifference(const JobSpec& spec, int ranks, const std::vector<Offload>& offloads) {
+  const RunOutcome first = Run(spec, RunOptions{.ranks = ranks});
+  REQUIRE(first.error == "");
+  REQUIRE(first.losses().size() == static_cast<size_t>(spec.training.steps));
+  CHECK(first.losses().back() < first.losses().front());
+  for (const Offload& offload : offloads) {
+    const JobSpec moved = With(spec, offload);
+    CAPTURE(spec.zero.stage, ranks, static_cast<int>(offload.optimizer), static_cast<int>(offload.param),
+            static_cast<int>(offload.activations), offload.ratio);
+    const RunOutcome outcome = Run(moved, RunOptions{.ranks = ranks});
+    RequireSame(first, outcome);
+    CHECK(outcome.result.measured.bytes_moved.at("Fetch") == outcome.result.predicted.bytes_moved.at("Fetch"));
+    CHECK(outcome.result.measured.bytes_moved.at("Store") == outcome.result.predicted.bytes_moved.at("Store"));
+    for (const std::string& folder : moved.memory.nvme_path) CHECK(std::filesystem::is_empty(folder));
+  }
+}
+
+constexpr OffloadTarget kNone = OffloadTarget::none, kCpu = OffloadTarget::cpu, kNvme = OffloadTarget::nvme;
+
+TEST_CASE("optimizer and activations on the host and in files, under ZeRO 1 to 3, with and without recompute") {
+  const int stage = GENERATE(1, 2, 3);
+  const RecomputeMode recompute = GENERATE(RecomputeMode::none, RecomputeMode::full);
+  const Precision precision = GENERATE(Precision::fp32, Precision::bf16);
+  JobSpec spec = TinySpec();
+  spec.training.steps = 5;
+  spec.zero.stage = stage;
+  spec.training.recompute = recompute;
+  spec.precision = precision;
+  spec.gradient_clipping = 1;
+  RequireNoDifference(spec, 2,
+                      {{kCpu, kNone, kNone}, {kNvme, kNone, kNone}, {kNone, kNone, kCpu}, {kNone, kNone, kNvme},
+                       {kCpu, kNone, kNvme}, {kNvme, kNone, kCpu}});
+}
+
+TEST_CASE("parameters on the host and in files, beside optimizer state on each tier") {
+  const RecomputeMode recompute = GENERATE(RecomputeMode::none, RecomputeMode::full);
+  const Precision precision = GENERATE(Precision::fp32, Precision::bf16);
+  JobSpec spec = TinySpec();
+  spec.training.steps = 5;
+  spec.zero.stage = 3;
+  spec.training.recompute = recompute;
+  spec.precision = precision;
+  spec.zero.max_live_parameters = 20'000;
+  RequireNoDifference(spec, 2,
+                      {{kNone, kCpu, kNone}, {kNone, kNvme, kNone}, {kCpu, kCpu, kNone}, {kCpu, kNvme, kCpu},
+                       {kNvme, kCpu, kNvme}, {kNvme, kNvme, kNvme}});
+}
+
+TEST_CASE("with small buckets, accumulation, one rank and three, tied and untied heads, and a part of the optimizer") {
+  const int ranks = GENERATE(1, 3);
+  for (JobSpec spec : {TinySpec(), TinyLlama()}) {
+    spec.training.steps = 4;
+    spec.precision = Precision::bf16;
+    spec.zero.reduce_bucket_size = 1000;
+    spec.zero.param_persistence_threshold = 0;
+    for (int stage = 1; stage <= 3; ++stage) {
+      spec.zero.stage = stage;
+      for (int64_t accumulation : {1, 2}) {
+        spec.batch.accumulation = accumulation;
+        for (double clip : {0.0, 0.5}) {
+          spec.gradient_clipping = clip;
+          const OffloadTarget param = stage == 3 ? kCpu : kNone;
+          RequireNoDifference(spec, ranks, {{kCpu, kNone, kNone, 0.5}, {kCpu, param, kCpu}, {kNvme, param, kNone, 0.7}});
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("steps that overflow are skipped, and the working copy stays") {
+  JobSpec spec = TinySpec();
+  spec.precision = Precision::fp16;
+  spec.loss_scale.initial_power = 24;
+  spec.loss_scale.hysteresis = 1;
+  spec.zero.stage = 3;
+  for (int stage : {2, 3}) {
+    spec.zero.stage = stage;
+    const OffloadTarget param = stage == 3 ? kNvme : kNone;
+    RequireNoDifference(spec, 2, {{kCpu, kNone, kNone}, {kCpu, param, kNone}, {kNvme, param, kNone}});
+  }
+}
+
+TEST_CASE("every optimizer steps on the host as it does on the device") {
+  for (OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::adagrad,
+                             OptimizerKind::rmsprop}) {
+    JobSpec spec = TinySpec();
+    spec.training.steps = 5;
+    spec.precision = Precision::bf16;
+    spec.optimizer.kind = kind;
+    spec.optimizer.momentum = kind == OptimizerKind::sgd || kind == OptimizerKind::rmsprop ? 0.9 : 0;
+    spec.zero.stage = 2;
+    CAPTURE(static_cast<int>(kind));
+    RequireNoDifference(spec, 2, {{kCpu, kNone, kNone}, {kNvme, kNone, kNone}});
+  }
+}
+
+TEST_CASE("a checkpoint of one placement resumes on any other, bit for bit") {
+  JobSpec spec = TinySpec();
+  spec.precision = Precision::bf16;
+  spec.zero.stage = 3;
+  spec.checkpoint.every = 5;
+  const RunOutcome whole = Run(spec, RunOptions{.ranks = 2});
+  REQUIRE(whole.error == "");
+  const std::vector<Offload> offloads = {{kCpu, kCpu, kCpu}, {kNvme, kNvme, kNvme}, {kNone, kNone, kNone}};
+  for (const Offload& before : offloads) {
+    for (const Offload& after : offloads) {
+      const std::string directory = NewDirectory();
+      RunOptions first{.ranks = 2};
+      first.directory = directory;
+      first.stop_after = 10;
+      const RunOutcome stopped = Run(With(spec, before), first);
+      REQUIRE(stopped.error == "");
+      REQUIRE(stopped.result.stopped);
+      RunOptions second{.ranks = 2};
+      second.resume = stopped.result.checkpoint;
+      const RunOutcome resumed = Run(With(spec, after), second);
+      REQUIRE(resumed.error == "");
+      CHECK(resumed.state == whole.state);
+      CHECK(resumed.losses().back() == whole.losses().back());
+    }
+  }
+}
+
+TEST_CASE("validation reads parameters from every tier") {
+  JobSpec spec = TinySpec();
+  spec.training.steps = 4;
+  spec.data.validation = spec.data.train;
+  spec.training.validate_every = 2;
+  spec.zero.stage = 3;
+  const RunOutcome first = Run(spec, RunOptions{.ranks = 2});
+  REQUIRE(first.error == "");
+  for (OffloadTarget param : {kCpu, kNvme}) {
+    const RunOutcome outcome = Run(With(spec, {kCpu, param, kNone}), RunOptions{.ranks = 2});
+    REQUIRE(outcome.error == "");
+    REQUIRE(outcome.records[1].validation_loss);
+    CHECK(outcome.records[1].validation_loss == first.records[1].validation_loss);
+    CHECK(outcome.result.validation_loss == first.result.validation_loss);
+  }
+}
+
+}  // namespace
+}  // namespace ds::layout_test
