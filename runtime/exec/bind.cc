@@ -309,7 +309,7 @@ Arena::Arena(const std::vector<const Plan*>& plans, Gpu* gpu, FileTier* files) {
       continue;
     }
     Gpu* const of_tier = static_cast<Tier>(tier) == Tier::device ? gpu : nullptr;
-    memory_[tier] = Memory(bytes, of_tier);
+    memory_[tier] = static_cast<Tier>(tier) == Tier::device ? Memory(bytes, gpu) : Memory::OfHost(bytes, gpu);
     // For tests: what is read before it is written is NaN.
     if (bytes == 0 || !FailpointNumber("arena")) continue;
     const Tensor all = memory_[tier].Bytes(0, bytes);

@@ -20,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr StreamKind kGpuStreams[] = {StreamKind::compute, StreamKind::gather, StreamKind::reduce};
+constexpr StreamKind kGpuStreams[] = {StreamKind::compute, StreamKind::gather, StreamKind::reduce, StreamKind::fetch,
+                                      StreamKind::store};
 
 int Index(StreamKind stream) { return static_cast<int>(stream); }
 int Index(ActionKind kind) { return static_cast<int>(kind); }
@@ -89,8 +90,8 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
       actions_(Bind(context.bind)),
       done_(context.bind.plan.actions.size()),
       memory_(ExecutorBytes(context.bind.layout, context.bind.plan.options), context.gpu) {
-  const Communicator* of_stream[] = {communicators_.sums.get(), communicators_.gather.get(),
-                                     communicators_.reduce.get()};
+  const Communicator* of_stream[kStreams] = {communicators_.sums.get(), communicators_.gather.get(),
+                                             communicators_.reduce.get()};
   for (StreamKind kind : kGpuStreams) {
     const Communicator* communicator = of_stream[Index(kind)];
     streams_[Index(kind)] = communicator ? communicator->stream() : nullptr;
@@ -101,7 +102,7 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
     finished_[Index(kind)] = GpuEvent(gpu_, false);
   }
   for (size_t i = 0; i < actions_.size(); ++i) {
-    if (actions_[i].action->signals) done_[i] = GpuEvent(gpu_, false);
+    if (actions_[i].action->signals && TierStreams::OnGpu(actions_[i].action->stream)) done_[i] = GpuEvent(gpu_, false);
     names_.push_back(Describe(layout_, plan_, i));
   }
 
@@ -120,6 +121,7 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
     host_losses_ = carver.Take(DType::f64, losses_.shape);
     host_gathered_ = carver.Take(DType::f64, gathered_.shape);
     host_skip_ = carver.Take(DType::i32, skip_.shape);
+    host_scale_ = carver.Take(DType::f32, gradient_scale_.shape);
   };
   Carver count;
   take_host(count);
@@ -127,6 +129,8 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
   pinned_ = {gpu->AllocateHost(count.used()), [gpu](void* memory) { gpu->FreeHost(memory); }};
   Carver host(Tensor(pinned_.get(), DType::u8, Shape{count.used()}));
   take_host(host);
+  tiers_ = std::make_unique<TierStreams>(context, actions_, done_, streams_,
+                                         TierStreams::Decision{host_scale_.as<float>(), host_skip_.as<int32_t>()});
 }
 
 StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
@@ -143,15 +147,21 @@ StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
     UploadBatches(step);
     // The other streams begin behind what the compute stream has, as they do behind the step before.
     gpu_.Record(finished_[Index(StreamKind::compute)].get(), StreamOf(StreamKind::compute));
-    for (StreamKind kind : {StreamKind::gather, StreamKind::reduce})
-      gpu_.Wait(StreamOf(kind), finished_[Index(StreamKind::compute)].get());
-    for (; index < actions_.size(); ++index) Enqueue(step, index);
+    for (StreamKind kind : kGpuStreams)
+      if (kind != StreamKind::compute) gpu_.Wait(StreamOf(kind), finished_[Index(StreamKind::compute)].get());
+    tiers_->Begin(inputs, step.begin);
+    for (; index < actions_.size(); ++index)
+      if (!TierStreams::Runs(actions_[index].action->stream)) Enqueue(step, index);
     index = actions_.size() - 1;  // what fails from here on is named by the last
     FinishStep(step);
+  } catch (const StreamCancelled&) {
+    tiers_->Cancel();  // throws
+    throw RuntimeError("a stream was cancelled, and nothing failed");
   } catch (...) {
     const std::exception_ptr error = Explain(layout_, plan_, inputs.context.step, index);
     communicators_.Abort("rank " + std::to_string(plan_.options.rank) + " failed in " +
                          Describe(layout_, plan_, index));
+    tiers_->Cancel();
     std::rethrow_exception(error);
   }
   AddTimes(step);
@@ -204,14 +214,22 @@ void GpuExecutor::Enqueue(Step& step, size_t index) {
   const KernelContext kernel = KernelOn(step, stream);
   const std::string failpoint = FailpointsSet() ? FailpointOf(layout_, plan_, step.inputs.context.step, index) : "";
 
+  const auto wait_for_earlier = [&] {
+    for (int wanted : action.waits) {
+      const size_t earlier = static_cast<size_t>(wanted);
+      const StreamKind of = actions_[earlier].action->stream;
+      if (TierStreams::Runs(of)) tiers_->Await(earlier, [this] { CheckCommunicators(); });
+      if (TierStreams::OnGpu(of)) gpu_.Wait(StreamOf(stream), done_[earlier].get());
+    }
+  };
   if (stream == StreamKind::compute && !action.waits.empty()) {
     Mark wait;
     wait.begin = Stamp(step, stream);
-    for (int earlier : action.waits) gpu_.Wait(StreamOf(stream), done_[static_cast<size_t>(earlier)].get());
+    wait_for_earlier();
     wait.end = Stamp(step, stream);
     step.exposed.push_back(wait);
   } else {
-    for (int earlier : action.waits) gpu_.Wait(StreamOf(stream), done_[static_cast<size_t>(earlier)].get());
+    wait_for_earlier();
   }
   if (!failpoint.empty()) Failpoint(failpoint);
   if (step.inputs.watch) step.inputs.watch->Before(kernel, bound, static_cast<int>(index));
@@ -228,6 +246,7 @@ void GpuExecutor::Enqueue(Step& step, size_t index) {
     if (const auto number = FailpointNumber(failpoint)) Spoil(kernel, &gpu_, layout_, plan_, bound, *number);
   if (step.inputs.watch) step.inputs.watch->After(kernel, bound, static_cast<int>(index));
   if (action.signals) gpu_.Record(done_[index].get(), StreamOf(stream));
+  if (tiers_->any()) tiers_->Enqueued(index);
 }
 
 void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext& kernel) {
@@ -259,12 +278,22 @@ void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext&
     case ActionKind::fetch:
     case ActionKind::store:
     case ActionKind::squares:
-      throw RuntimeError("this executor moves nothing between tiers");
+      break;  // TierStreams'
     case ActionKind::optimizer_step:
+      if (bound.action->bucket >= 0) return StepBucket(bound, kernel);
       return optimizer_->StepUnit(kernel, {gradient_scale_.as<float>(), skip_.as<int32_t>()}, bound.action->unit,
                                   bound.step_whole, bound.state);
   }
   throw RuntimeError("an action is of no known kind");
+}
+
+/// A bucket that is not stepped is rounded again, since its working copy goes to memory of its own. Whether it is, the
+/// device knows.
+void GpuExecutor::StepBucket(const BoundAction& bound, const KernelContext& kernel) {
+  const Action& action = *bound.action;
+  optimizer_->RoundBucket(kernel, action.unit, action.bucket, bound.state);
+  optimizer_->StepBucket(kernel, {gradient_scale_.as<float>(), skip_.as<int32_t>()}, action.unit, action.bucket,
+                         bound.state);
 }
 
 void GpuExecutor::Compute(Step& step, BoundAction& bound, const KernelContext& kernel) {
@@ -298,6 +327,7 @@ void GpuExecutor::CopyTensor(const Tensor& from, const Tensor& to, void* stream)
 void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext& kernel) {
   const int64_t units = static_cast<int64_t>(layout_.units.size());
   gpu_.Set(facts_.data, 0, facts_.bytes(), kernel.stream);
+  if (bound.squares) CopyTensor(bound.squares, facts_.Flat(0, units), kernel.stream);
   std::vector<SquareTerm> terms;
   for (const UnitGradient& unit : bound.gradients)
     for (const ShardRange& range : layout_.ShardRanges(unit.unit, plan_.options.rank))
@@ -318,6 +348,7 @@ void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext
   DecideStep(kernel, rule, gathered_, gradient_scale_, skip_);
   CopyTensor(gathered_, host_gathered_, kernel.stream);
   CopyTensor(skip_, host_skip_, kernel.stream);
+  CopyTensor(gradient_scale_, host_scale_, kernel.stream);
   step.outcome.timeline.bytes[Index(ActionKind::norm)] += facts_.bytes() * (plan_.options.ranks - 1);
 }
 
@@ -325,16 +356,16 @@ void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext
 void GpuExecutor::FinishStep(Step& step) {
   void* const compute = StreamOf(StreamKind::compute);
   step.compute_done = Stamp(step, StreamKind::compute);
-  for (StreamKind kind : {StreamKind::gather, StreamKind::reduce}) {
+  tiers_->AwaitAll([this] { CheckCommunicators(); });
+  for (StreamKind kind : kGpuStreams) {
+    if (kind == StreamKind::compute) continue;
     gpu_.Record(finished_[Index(kind)].get(), StreamOf(kind));
     gpu_.Wait(compute, finished_[Index(kind)].get());
   }
   CopyTensor(losses_, host_losses_, compute);
   step.last = Stamp(step, StreamKind::compute);
   while (!gpu_.Done(step.last)) {
-    for (Communicator* communicator :
-         {communicators_.sums.get(), communicators_.gather.get(), communicators_.reduce.get()})
-      if (communicator) communicator->CheckAsync();
+    CheckCommunicators();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 
@@ -352,8 +383,15 @@ void GpuExecutor::FinishStep(Step& step) {
                        "memory");
 }
 
+void GpuExecutor::CheckCommunicators() {
+  for (Communicator* communicator :
+       {communicators_.sums.get(), communicators_.gather.get(), communicators_.reduce.get()})
+    if (communicator) communicator->CheckAsync();
+}
+
 void GpuExecutor::AddTimes(Step& step) {
   Timeline& timeline = step.outcome.timeline;
+  tiers_->AddTo(timeline);
   for (const Mark& wait : step.exposed) timeline.exposed_comm_seconds += gpu_.Seconds(wait.begin, wait.end);
   timeline.compute_seconds = gpu_.Seconds(step.first, step.compute_done) - timeline.exposed_comm_seconds;
   timeline.exposed_comm_seconds += gpu_.Seconds(step.compute_done, step.last);

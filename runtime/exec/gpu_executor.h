@@ -1,6 +1,7 @@
 // Runs a plan on a GPU: one thread enqueues the actions, in the plan's order, on the stream that each names; events
-// stand for the plan's waits. All ranks so launch their collectives in one order. The host waits once, at the end of
-// the step: whether the optimizer steps, and by what factor, is decided on the device (kernels/step_decision.h).
+// stand for the plan's waits. Moves between tiers and the host's steps have threads of their own (tier_streams.h). All
+// ranks so launch their collectives in one order. The host waits once, at the end of the step: whether the optimizer
+// steps, and by what factor, is decided on the device (kernels/step_decision.h).
 #pragma once
 
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "kernels/gpu.h"
 #include "runtime/exec/executor.h"
+#include "runtime/exec/tier_streams.h"
 #include "runtime/state/memory.h"
 
 namespace ds {
@@ -33,7 +35,9 @@ class GpuExecutor : public Executor {
   void Compute(Step& step, BoundAction& bound, const KernelContext& kernel);
   void Norm(Step& step, const BoundAction& bound, const KernelContext& kernel);
   void UploadBatches(const Step& step);
+  void StepBucket(const BoundAction& bound, const KernelContext& kernel);
   void FinishStep(Step& step);
+  void CheckCommunicators();
   void AddTimes(Step& step);
   void CopyTensor(const Tensor& from, const Tensor& to, void* stream);
   KernelContext KernelOn(const Step& step, StreamKind stream) const;
@@ -53,17 +57,18 @@ class GpuExecutor : public Executor {
   std::vector<BoundAction> actions_;
   std::vector<std::string> names_;  // of the actions, for profilers
 
-  GpuStream own_streams_[3];  // where no communicator has one
-  void* streams_[3] = {};
-  std::vector<GpuEvent> done_;    // of the actions that signal; others are empty
-  std::vector<GpuEvent> stamps_;  // timed; taken anew in every step
-  GpuEvent finished_[3];
+  GpuStream own_streams_[kStreams];  // where no communicator has one
+  void* streams_[kStreams] = {};     // null: of no GPU's stream
+  std::vector<GpuEvent> done_;       // of the actions that signal; others are empty
+  std::vector<GpuEvent> stamps_;     // timed; taken anew in every step
+  GpuEvent finished_[kStreams];
 
   Memory memory_;
   std::vector<Tensor> tokens_, targets_, first_key_;  // of a micro-batch, on the device; first_key_ may be empty
   Tensor losses_, facts_, gathered_, gradient_scale_, skip_;
   std::unique_ptr<void, std::function<void(void*)>> pinned_;  // the host's side of what is copied
-  Tensor host_batches_, host_losses_, host_gathered_, host_skip_;
+  Tensor host_batches_, host_losses_, host_gathered_, host_skip_, host_scale_;
+  std::unique_ptr<TierStreams> tiers_;  // last: its threads use the rest
 };
 
 }  // namespace ds

@@ -46,13 +46,12 @@ HostExecutor::HostExecutor(const ExecutorContext& context)
       communicators_(context.communicators),
       attempt_(context.attempt),
       actions_(Bind(context.bind)),
-      events_(context.bind.plan.actions.size()) {
+      events_(context.bind.plan.actions.size()),
+      host_work_(plan_, optimizer_, context.files) {
   for (size_t i = 0; i < actions_.size(); ++i) of_stream_[Index(actions_[i].action->stream)].push_back(i);
   for (int stream = 0; stream < kStreams; ++stream) {
     if (of_stream_[stream].empty()) continue;
     if (stream != Index(StreamKind::compute)) threads_[stream] = std::make_unique<StreamThread>();
-    if (stream == Index(StreamKind::read) || stream == Index(StreamKind::write))
-      lanes_[stream] = std::make_unique<FileLane>(*context.files);
   }
 }
 
@@ -64,7 +63,8 @@ StepOutcome HostExecutor::Run(const StepInputs& inputs) {
                        std::to_string(plan_.options.micro_batches));
   events_.Reset();
   const RunningPlan running([this](size_t index) { return Describe(layout_, plan_, index); });
-  Step step{inputs, outcome, Clock::now(), {}, !inputs.decide};
+  Step step{inputs, outcome, Clock::now(), {}};
+  host_work_.Begin(!inputs.decide);
   for (int stream = 0; stream < kStreams; ++stream)
     if (threads_[stream])
       threads_[stream]->Start([this, &step, stream] { RunStream(step, static_cast<StreamKind>(stream)); });
@@ -160,10 +160,11 @@ void HostExecutor::RunAction(Step& step, BoundAction& bound, size_t index) {
     case ActionKind::store:
       return Move(step, bound);
     case ActionKind::squares:
-      return Squares(step, bound);
+      return host_work_.Squares({}, bound);
     case ActionKind::optimizer_step:
-      if (bound.action->bucket >= 0)
-        return StepBucket(step, bound, bound.action->stream == StreamKind::compute ? kernel : KernelContext());
+      if (bound.action->stream == StreamKind::host)
+        return host_work_.StepBucket({}, bound, step.outcome.stepped, gradient_scale_);
+      if (bound.action->bucket >= 0) return StepBucket(step, bound);
       if (step.outcome.stepped)
         optimizer_->StepUnit(kernel, {&gradient_scale_}, bound.action->unit, bound.step_whole, bound.state);
       return;
@@ -172,34 +173,22 @@ void HostExecutor::RunAction(Step& step, BoundAction& bound, size_t index) {
 }
 
 void HostExecutor::Move(Step& step, const BoundAction& bound) {
-  const int stream = Index(bound.action->stream);
   const Tensor &from = bound.from.memory, &to = bound.to.memory;
   if (from && to)
     std::memcpy(to.data, from.data, static_cast<size_t>(bound.action->bytes));
-  else if (to)
-    lanes_[stream]->Read(bound.from.file_offset, to.data, bound.action->bytes);
   else
-    lanes_[stream]->Write(bound.to.file_offset, from.data, bound.action->bytes);
-  step.of_stream[stream].bytes[Index(bound.action->kind)] += bound.action->bytes;
+    host_work_.MoveFile(bound);
+  step.of_stream[Index(bound.action->stream)].bytes[Index(bound.action->kind)] += bound.action->bytes;
 }
 
-void HostExecutor::Squares(Step& step, const BoundAction& bound) {
-  double* const sums = bound.squares.as<double>();
-  if (bound.clears_squares) std::fill_n(sums, bound.squares.numel(), 0.0);
-  const double squares = SumOfSquares(KernelContext(), bound.shard);
-  sums[bound.action->unit] += squares;
-  if (!std::isfinite(squares)) step.withheld = true;
-}
-
-/// A bucket that is not stepped is rounded again, since its working copy may be in memory of its own.
-void HostExecutor::StepBucket(Step& step, const BoundAction& bound, const KernelContext& kernel) {
-  const bool early = plan_.options.placement.steps_early && bound.action->stream == StreamKind::host;
-  const float one = 1;
-  if (early ? !step.withheld : step.outcome.stepped)
-    optimizer_->StepBucket(kernel, {early ? &one : &gradient_scale_}, bound.action->unit, bound.action->bucket,
-                           bound.state);
+/// The device's: a bucket that is not stepped is rounded again, since its working copy may be in memory of its own.
+void HostExecutor::StepBucket(Step& step, const BoundAction& bound) {
+  const KernelContext& kernel = step.inputs.context.kernel;
+  const Action& action = *bound.action;
+  if (step.outcome.stepped)
+    optimizer_->StepBucket(kernel, {&gradient_scale_}, action.unit, action.bucket, bound.state);
   else
-    optimizer_->RoundBucket(kernel, bound.action->unit, bound.action->bucket, bound.state);
+    optimizer_->RoundBucket(kernel, action.unit, action.bucket, bound.state);
 }
 
 void HostExecutor::Compute(Step& step, BoundAction& bound) {

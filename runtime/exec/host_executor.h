@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/exec/executor.h"
+#include "runtime/exec/host_work.h"
 #include "runtime/exec/streams.h"
 
 namespace ds {
@@ -26,8 +27,7 @@ class HostExecutor : public Executor {
   void Reduce(Step& step, const BoundAction& bound);
   void Norm(Step& step, const BoundAction& bound);
   void Move(Step& step, const BoundAction& bound);
-  void Squares(Step& step, const BoundAction& bound);
-  void StepBucket(Step& step, const BoundAction& bound, const KernelContext& kernel);
+  void StepBucket(Step& step, const BoundAction& bound);
 
   const ModelLayout& layout_;
   const Plan& plan_;
@@ -40,8 +40,8 @@ class HostExecutor : public Executor {
   EventTable events_;
   FirstFailure failure_;
   std::vector<double> norm_send_, norm_receive_;
+  HostWork host_work_;
   float gradient_scale_ = 0;                         // of the step's Norm
-  std::unique_ptr<FileLane> lanes_[kStreams];        // of those that move to and from files
   std::unique_ptr<StreamThread> threads_[kStreams];  // compute has none
 };
 

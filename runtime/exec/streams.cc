@@ -26,6 +26,18 @@ void EventTable::Wait(size_t action) {
   if (cancelled_) throw StreamCancelled();
 }
 
+bool EventTable::WaitFor(size_t action, std::chrono::microseconds most) {
+  std::unique_lock lock(mutex_);
+  const bool over = changed_.wait_for(lock, most, [&] { return done_[action] || cancelled_; });
+  if (cancelled_) throw StreamCancelled();
+  return over;
+}
+
+void EventTable::ThrowIfCancelled() {
+  std::lock_guard lock(mutex_);
+  if (cancelled_) throw StreamCancelled();
+}
+
 void EventTable::Cancel() {
   {
     std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 // Streams of a rank: threads that run a part of each step, the events that order them, and the first thing that failed.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -23,6 +24,9 @@ class EventTable {
   void Signal(size_t action);
   /// Returns once `action` is done. Throws StreamCancelled after Cancel.
   void Wait(size_t action);
+  /// The same for so long at most; false: it is not done yet.
+  bool WaitFor(size_t action, std::chrono::microseconds most);
+  void ThrowIfCancelled();
   void Cancel();
 
  private:

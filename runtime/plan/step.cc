@@ -4,6 +4,7 @@
 // soon as a bucket's gradient is reduced its two slots are summed, where there are two, and its squares are added up;
 // it is stepped then too (Placement::steps_early), or after Norm.
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "runtime/plan/passes.h"
@@ -39,6 +40,7 @@ class Steps {
         }
       }
     }
+    std::move(late_.begin(), late_.end(), std::back_inserter(plan_.actions));
   }
 
  private:
@@ -77,7 +79,7 @@ class Steps {
       actions.push_back(std::move(squares));
       if (!plan_.options.placement.steps_early) continue;
       actions.push_back(Step(bucket.first, bucket.second));
-      AddGather(bucket.first, bucket.second, actions);
+      AddGather(bucket.first, bucket.second, late_);
     }
     plan_.actions = std::move(actions);
   }
@@ -130,6 +132,7 @@ class Steps {
   const std::vector<bool> offloaded_;
   std::vector<std::vector<int>> slots_;  // of a unit: its gradients'
   int sums_ = -1;
+  std::vector<Action> late_;  // at the end: who enqueues the backward on a GPU must not wait for the host's steps
 };
 
 }  // namespace

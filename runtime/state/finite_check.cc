@@ -5,7 +5,7 @@
 namespace ds {
 
 int64_t FiniteCheck::First(const KernelContext& kernel, const Tensor& x) const {
-  if (!gpu_) return FirstNonFinite(kernel, x);
+  if (!gpu_ || x.device != gpu_->device()) return FirstNonFinite(kernel, x);  // of the host
   const Tensor bytes = index_.Bytes(0, index_.bytes());
   const Tensor found(bytes.data, DType::i64, Shape{1}, bytes.device);
   FindNonFinite(kernel, x, found);

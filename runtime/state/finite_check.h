@@ -8,7 +8,7 @@ namespace ds {
 
 class FiniteCheck {
  public:
-  /// `gpu` (null: tensors are of the host) outlives this.
+  /// Of tensors of `gpu` and of the host; null: of the host. Outlives this.
   explicit FiniteCheck(Gpu* gpu) : gpu_(gpu), index_(gpu ? sizeof(int64_t) : 0, gpu) {}
 
   /// The index of the first element that is an infinity or NaN, behind what is enqueued on kernel.stream; -1: none.

@@ -23,8 +23,27 @@ Memory::Memory(int64_t bytes, Gpu* gpu) : gpu_(gpu), bytes_(bytes) {
   }
 }
 
+Memory Memory::OfHost(int64_t bytes, Gpu* gpu) {
+  Memory memory;
+  if (!gpu || bytes == 0) return Memory(bytes, nullptr);
+  memory.gpu_ = gpu;
+  memory.bytes_ = bytes;
+  memory.pinned_ = true;
+  try {
+    memory.data_ = gpu->AllocateHost(bytes);
+  } catch (const std::exception& error) {
+    throw RuntimeError("cannot allocate " + std::to_string(bytes) + " bytes of page-locked host memory: " +
+                       error.what() + "; see ulimit -l and the memory that the node has, or offload less to the CPU");
+  }
+  return memory;
+}
+
 Memory::~Memory() {
-  if (data_) gpu_->Free(data_);
+  if (!data_) return;
+  if (pinned_)
+    gpu_->FreeHost(data_);
+  else
+    gpu_->Free(data_);
 }
 
 Memory::Memory(Memory&& other) noexcept { *this = std::move(other); }
@@ -32,6 +51,7 @@ Memory::Memory(Memory&& other) noexcept { *this = std::move(other); }
 Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(host_, other.host_);
   std::swap(gpu_, other.gpu_);
+  std::swap(pinned_, other.pinned_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   return *this;
@@ -42,7 +62,7 @@ Tensor Memory::Bytes(int64_t offset, int64_t count) const {
   if (offset < 0 || count < 0 || offset + count > bytes_)
     throw RuntimeError("bytes [" + std::to_string(offset) + ", +" + std::to_string(count) + ") of a block of " +
                        std::to_string(bytes_));
-  return Tensor(static_cast<char*>(data_) + offset, DType::u8, Shape{count}, gpu_->device());
+  return Tensor(static_cast<char*>(data_) + offset, DType::u8, Shape{count}, pinned_ ? Device{} : gpu_->device());
 }
 
 }  // namespace ds

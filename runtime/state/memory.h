@@ -14,6 +14,8 @@ class Memory {
   /// Of the host; of `gpu`, which outlives the block, where it is not null. Throws RuntimeError with the size when
   /// there is not that much.
   Memory(int64_t bytes, Gpu* gpu);
+  /// Of the host; page-locked for `gpu`, which outlives the block, where it is not null.
+  static Memory OfHost(int64_t bytes, Gpu* gpu);
   ~Memory();
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;
@@ -25,6 +27,7 @@ class Memory {
  private:
   HostMemory host_;
   Gpu* gpu_ = nullptr;
+  bool pinned_ = false;  ///< data_ is of the host
   void* data_ = nullptr;
   int64_t bytes_ = 0;
 };

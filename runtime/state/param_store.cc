@@ -64,7 +64,8 @@ ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu, Fi
     sizes[static_cast<int>(buffer.tier)] += AlignUp(buffer.bytes);
   }
   for (int tier = 0; tier < kTiers; ++tier)
-    memory_[tier] = Memory(sizes[tier], static_cast<Tier>(tier) == Tier::device ? gpu : nullptr);
+    memory_[tier] =
+        static_cast<Tier>(tier) == Tier::device ? Memory(sizes[tier], gpu) : Memory::OfHost(sizes[tier], gpu);
 
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     const Buffer& buffer = plan.buffers[b];

@@ -180,7 +180,7 @@ int64_t Trainer::FirstNotFinite(const FiniteCheck& check, const StateRun& run) c
   for (int64_t begin = 0; begin < run.count; begin += kPiece) {
     const Tensor piece = Tensor::Of(values.data(), Shape{std::min(kPiece, run.count - begin)});
     store_->ReadFiles(run, begin, piece);
-    if (const int64_t at = FiniteCheck(nullptr).First(kernel, piece); at >= 0) return begin + at;
+    if (const int64_t at = check.First(kernel, piece); at >= 0) return begin + at;
   }
   return -1;
 }

@@ -1,9 +1,10 @@
-// Promise: where state is kept does not change the result. Optimizer state, gradients, parameters and activations on the
-// host or in files give the same losses, gradient norms, parameters and optimizer state as all of them on the device, bit
-// for bit.
+// Promise: where state is kept does not change the result. Optimizer state, gradients, parameters and activations on
+// the host or in files give the same losses, gradient norms, parameters and optimizer state as all of them on the
+// device, bit for bit.
 #include <filesystem>
 
 #include "test/catch.h"
+#include "test/layout/fake_gpu.h"
 #include "test/layout/harness.h"
 
 namespace ds::layout_test {
@@ -41,6 +42,12 @@ void RequireNoDifference(const JobSpec& spec, int ranks, const std::vector<Offlo
   }
 }
 
+RunOptions OnFakeGpus(int ranks) {
+  RunOptions options{.ranks = ranks};
+  options.gpu = [](int) { return MakeFakeGpu(); };
+  return options;
+}
+
 constexpr OffloadTarget kNone = OffloadTarget::none, kCpu = OffloadTarget::cpu, kNvme = OffloadTarget::nvme;
 
 TEST_CASE("optimizer and activations on the host and in files, under ZeRO 1 to 3, with and without recompute") {
@@ -54,8 +61,12 @@ TEST_CASE("optimizer and activations on the host and in files, under ZeRO 1 to 3
   spec.precision = precision;
   spec.gradient_clipping = 1;
   RequireNoDifference(spec, 2,
-                      {{kCpu, kNone, kNone}, {kNvme, kNone, kNone}, {kNone, kNone, kCpu}, {kNone, kNone, kNvme},
-                       {kCpu, kNone, kNvme}, {kNvme, kNone, kCpu}});
+                      {{kCpu, kNone, kNone},
+                       {kNvme, kNone, kNone},
+                       {kNone, kNone, kCpu},
+                       {kNone, kNone, kNvme},
+                       {kCpu, kNone, kNvme},
+                       {kNvme, kNone, kCpu}});
 }
 
 TEST_CASE("parameters on the host and in files, beside optimizer state on each tier") {
@@ -68,8 +79,12 @@ TEST_CASE("parameters on the host and in files, beside optimizer state on each t
   spec.precision = precision;
   spec.zero.max_live_parameters = 20'000;
   RequireNoDifference(spec, 2,
-                      {{kNone, kCpu, kNone}, {kNone, kNvme, kNone}, {kCpu, kCpu, kNone}, {kCpu, kNvme, kCpu},
-                       {kNvme, kCpu, kNvme}, {kNvme, kNvme, kNvme}});
+                      {{kNone, kCpu, kNone},
+                       {kNone, kNvme, kNone},
+                       {kCpu, kCpu, kNone},
+                       {kCpu, kNvme, kCpu},
+                       {kNvme, kCpu, kNvme},
+                       {kNvme, kNvme, kNvme}});
 }
 
 TEST_CASE("with small buckets, accumulation, one rank and three, tied and untied heads, and a part of the optimizer") {
@@ -86,7 +101,8 @@ TEST_CASE("with small buckets, accumulation, one rank and three, tied and untied
         for (double clip : {0.0, 0.5}) {
           spec.gradient_clipping = clip;
           const OffloadTarget param = stage == 3 ? kCpu : kNone;
-          RequireNoDifference(spec, ranks, {{kCpu, kNone, kNone, 0.5}, {kCpu, param, kCpu}, {kNvme, param, kNone, 0.7}});
+          RequireNoDifference(spec, ranks,
+                              {{kCpu, kNone, kNone, 0.5}, {kCpu, param, kCpu}, {kNvme, param, kNone, 0.7}});
         }
       }
     }
@@ -106,9 +122,43 @@ TEST_CASE("steps that overflow are skipped, and the working copy stays") {
   }
 }
 
+TEST_CASE("GPU ranks give the same bits, on a GPU that is none") {
+  const int ranks = GENERATE(1, 2);
+  const Precision precision = GENERATE(Precision::fp32, Precision::bf16, Precision::fp16);
+  JobSpec spec = TinySpec();
+  spec.training.steps = 5;
+  spec.precision = precision;
+  spec.loss_scale.initial_power = 24;
+  spec.loss_scale.hysteresis = 1;
+  spec.zero.reduce_bucket_size = 3000;
+  for (int stage = 1; stage <= 3; ++stage) {
+    for (int64_t accumulation : {1, 2}) {
+      for (double clip : {0.0, 0.5}) {
+        spec.zero.stage = stage;
+        spec.batch.accumulation = accumulation;
+        spec.gradient_clipping = clip;
+        spec.training.recompute = stage == 2 ? RecomputeMode::full : RecomputeMode::none;
+        const RunOutcome first = Run(spec, RunOptions{.ranks = ranks});
+        REQUIRE(first.error == "");
+        const bool shards = stage == 3;
+        for (const Offload& offload :
+             {Offload{kCpu, kNone, kNone}, Offload{kCpu, shards ? kCpu : kNone, kCpu, 0.6},
+              Offload{kNvme, shards ? kNvme : kNone, kNvme}, Offload{kNone, shards ? kCpu : kNone, kCpu}}) {
+          CAPTURE(ranks, stage, accumulation, clip, static_cast<int>(precision), static_cast<int>(offload.optimizer),
+                  static_cast<int>(offload.param), static_cast<int>(offload.activations));
+          const RunOutcome gpu = Run(With(spec, offload), OnFakeGpus(ranks));
+          REQUIRE(gpu.error == "");
+          RequireSame(first, gpu);
+          CHECK(gpu.result.measured.bytes_moved.at("Fetch") == gpu.result.predicted.bytes_moved.at("Fetch"));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("every optimizer steps on the host as it does on the device") {
-  for (OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::adagrad,
-                             OptimizerKind::rmsprop}) {
+  for (OptimizerKind kind :
+       {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::adagrad, OptimizerKind::rmsprop}) {
     JobSpec spec = TinySpec();
     spec.training.steps = 5;
     spec.precision = Precision::bf16;
