@@ -46,7 +46,12 @@ void Trainer::OnRefused(const StepInputs& inputs, const StepSums& sums) {
 
   const Diagnosis found = Diagnose(inputs, sums);
   const std::string message = StepText(step) + found.text;
-  const std::string last = "Parameters are as step " + std::to_string(state_.step) + " left them";
+  const Placement& placement = plan_.options.placement;
+  const bool stepped_early = placement.steps_early && placement.optimizer != Tier::device;
+  const std::string last = stepped_early
+                               ? "What the backward had reached before is stepped already (offload_optimizer without "
+                                 "gradient_clipping)"
+                               : "Parameters are as step " + std::to_string(state_.step) + " left them";
   if (spec_.training.on_nan == OnNan::stop)
     End("not_finite", found.rank,
         message + "; training.on_nan is stop. " + last + "; the last checkpoint is good. " +
