@@ -1,4 +1,5 @@
 // Refuses a job whose plan does not fit, with the numbers and with the nearest changes that would.
+#include <algorithm>
 #include <optional>
 
 #include "runtime/base/error.h"
@@ -8,6 +9,11 @@
 
 namespace ds {
 namespace {
+
+bool KeepsBelow(const Plan& plan) {
+  const Placement& p = plan.options.placement;
+  return p.optimizer != Tier::device || p.parameters != Tier::device || p.activations != Tier::device;
+}
 
 /// A CPU's device memory is its host's: both limits bound the sum of the two tiers. A GPU's is its own.
 int64_t Needed(const Plan& plan) {
@@ -22,14 +28,16 @@ struct Limit {
   std::string name;
 };
 
-Limit TightestLimit(const JobSpec& spec, DeviceKind device, int64_t available_bytes) {
+Limit TightestLimit(const JobSpec& spec, const Plan& plan, int64_t available_bytes) {
+  const DeviceKind device = plan.options.device;
   Limit limit;
   auto consider = [&](int64_t bytes, const char* name) {
     if (bytes < limit.bytes) limit = {bytes, name};
   };
-  if (spec.memory.device_limit) consider(*spec.memory.device_limit, "memory.device_limit");
   const bool shared = device == DeviceKind::cpu;
-  if (spec.memory.host_limit && shared) consider(*spec.memory.host_limit, "memory.host_limit");
+  const bool apart = shared && KeepsBelow(plan);  // each tier has its own limit
+  if (spec.memory.device_limit && !apart) consider(*spec.memory.device_limit, "memory.device_limit");
+  if (spec.memory.host_limit && shared && !apart) consider(*spec.memory.host_limit, "memory.host_limit");
   if (available_bytes > 0)
     consider(available_bytes, shared ? "the memory that the node has for a rank" : "the free memory of its GPU");
   return limit;
@@ -66,6 +74,14 @@ struct Change {
 Change WithStage(const JobSpec& spec, int stage) {
   Change change{"zero_optimization.stage: " + std::to_string(stage), spec};
   change.spec.zero.stage = stage;
+  return change;
+}
+
+Change WithOptimizerOnHost(const JobSpec& spec) {
+  Change change{"zero_optimization.offload_optimizer.device: cpu", spec};
+  change.spec.zero.offload_optimizer = OffloadTarget::cpu;
+  change.spec.zero.stage = std::max(1, spec.zero.stage);
+  if (spec.zero.stage == 0) change.text += " with stage: 1";
   return change;
 }
 
@@ -115,6 +131,8 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
   if (options.ranks > 1)
     for (int stage = spec.zero.stage + 1; stage <= 3; ++stage)
       if (attempt(WithStage(spec, stage))) break;
+  if (options.device == DeviceKind::cuda && spec.zero.offload_optimizer == OffloadTarget::none)
+    attempt(WithOptimizerOnHost(spec));
   if (options.snapshot && options.device == DeviceKind::cpu) attempt(WithoutSnapshot(spec));
   for (RecomputeMode mode : {RecomputeMode::activation, RecomputeMode::attention, RecomputeMode::full}) {
     if (mode <= spec.training.recompute) continue;
@@ -138,18 +156,45 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
 
 }  // namespace
 
+namespace {
+
+/// Of the host tier, where it is not a CPU's only memory.
+void CheckHostFits(const JobSpec& spec, const Plan& plan) {
+  const Price& price = plan.price;
+  const int host = static_cast<int>(Tier::host);
+  const bool apart = plan.options.device == DeviceKind::cuda || KeepsBelow(plan);
+  if (!apart || !spec.memory.host_limit || price.peak_bytes[host] <= *spec.memory.host_limit) return;
+  std::string message = "the plan does not fit: a rank needs " + FormatBytes(price.peak_bytes[host]) +
+                        " of host memory, and memory.host_limit is " + FormatBytes(*spec.memory.host_limit) + ":";
+  if (price.resident_bytes[host] > 0)
+    message += "\n  state that is kept there " + FormatBytes(price.resident_bytes[host]);
+  if (price.arena_bytes[host] > 0) message += "\n  what is on its way       " + FormatBytes(price.arena_bytes[host]);
+  if (price.snapshot_bytes > 0) message += "\n  copy for checkpoints     " + FormatBytes(price.snapshot_bytes);
+  message += "\nRaise it";
+  if (price.snapshot_bytes > 0) message += ", or set checkpoint.async: false";
+  if (price.resident_bytes[host] > 0) message += ", or offload to nvme in place of cpu";
+  throw UsageError(message);
+}
+
+}  // namespace
+
 void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes) {
   CheckFits(spec, layout, plan, available_bytes, DefaultMachine(plan.options.device));
 }
 
 void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes,
                const Machine& machine) {
-  const int64_t host = plan.price.peak_bytes[static_cast<int>(Tier::host)];
-  if (plan.options.device == DeviceKind::cuda && spec.memory.host_limit && host > *spec.memory.host_limit)
-    throw UsageError("the plan does not fit: a rank needs " + FormatBytes(host) +
-                     " of host memory for the copy that checkpoints are written from, and memory.host_limit is " +
-                     FormatBytes(*spec.memory.host_limit) + ": raise it, or set checkpoint.async: false");
-  const Limit limit = TightestLimit(spec, plan.options.device, available_bytes);
+  CheckHostFits(spec, plan);
+  if (KeepsBelow(plan) && plan.options.device == DeviceKind::cpu) {
+    // The CPU stands for a device with memory of its own.
+    const int64_t device = plan.price.peak_bytes[static_cast<int>(Tier::device)];
+    if (spec.memory.device_limit && device > *spec.memory.device_limit)
+      throw UsageError("the plan does not fit: a rank needs " + FormatBytes(device) +
+                       " of device memory, and memory.device_limit is " + FormatBytes(*spec.memory.device_limit) +
+                       ". Beside what is offloaded:" + Numbers(plan, machine) +
+                       "\nRaise the limit, offload more, or lower the micro-batch");
+  }
+  const Limit limit = TightestLimit(spec, plan, available_bytes);
   const int64_t needed = Needed(plan);
   if (needed <= limit.bytes) return;
   std::string message = "the plan does not fit: a rank needs " + FormatBytes(needed) + " and " + limit.name + " is " +

@@ -210,7 +210,7 @@ std::string Describe(const ModelLayout& layout, const Plan& plan, size_t index) 
 std::string ToText(const ModelLayout& layout, const Plan& plan) {
   return Header(layout, plan) + "\nunits (elements)\n" + Units(layout) + "\nresident buffers (bytes)\n" +
          Resident(plan) + "\narena buffers (bytes; alive: first and last action)\n" + Arena(plan) +
-         "\nactions (sends: bytes that this rank sends)\n" + Actions(layout, plan);
+         "\nactions (sends: bytes that this rank sends, or moves between tiers)\n" + Actions(layout, plan);
 }
 
 }  // namespace ds

@@ -118,6 +118,44 @@ TEST_CASE("a GPU's plan is refused by the GPU's memory, with what libraries, ker
     CHECK(Has(text, part));
 }
 
+TEST_CASE("the tiers of a job that offloads have a limit each") {
+  JobSpec spec = Job();
+  spec.zero.stage = 2;
+  const int64_t all = Need(spec, 2);
+  spec.zero.offload_optimizer = OffloadTarget::cpu;
+  const Price price = BuildPlan(LayoutOf(spec, 2), PlanOptionsOf(spec, 0, 2)).price;
+  REQUIRE(price.peak_bytes[0] < all);
+  REQUIRE(price.peak_bytes[1] > 0);
+  spec.memory.device_limit = price.peak_bytes[0];
+  spec.memory.host_limit = price.peak_bytes[1];
+  CHECK(Refusal(spec, 2).empty());
+  CHECK(Refusal(spec, 2, price.peak_bytes[0] + price.peak_bytes[1]).empty());
+  CHECK(Has(Refusal(spec, 2, price.peak_bytes[0] + price.peak_bytes[1] - 1), "the memory that the node has"));
+  spec.memory.device_limit = price.peak_bytes[0] - 1;
+  CHECK(Has(Refusal(spec, 2), "memory.device_limit"));
+  spec.memory.device_limit.reset();
+  spec.memory.host_limit = price.peak_bytes[1] - 1;
+  const std::string text = Refusal(spec, 2);
+  INFO(text);
+  CHECK(Has(text, "memory.host_limit"));
+  CHECK(Has(text, "state that is kept there " + FormatBytes(price.resident_bytes[1])));
+  CHECK(Has(text, "offload to nvme"));
+}
+
+TEST_CASE("a GPU that is too small for the optimizer is told that the host could keep it") {
+  JobSpec spec = Job();
+  const ModelLayout layout = LayoutOf(spec, 1);
+  const Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 0, 1, DeviceKind::cuda));
+  std::string text;
+  try {
+    CheckFits(spec, layout, plan, plan.price.peak_bytes[0] - 1);
+  } catch (const UsageError& e) {
+    text = e.what();
+  }
+  INFO(text);
+  CHECK(Has(text, "offload_optimizer.device: cpu with stage: 1 (needs "));
+}
+
 TEST_CASE("suggested changes fit, and changes that do not are not suggested") {
   JobSpec smaller = Job();
   smaller.batch = {64, 2, 16};

@@ -62,6 +62,19 @@ TEST_CASE("plans print as the golden texts", "[golden]") {
   tight.micro_batches = 1;
   CheckGolden("stage3-tight", TinyGpt(), tight);
 
+  PlanOptions host = Options(2);  // ZeRO-Offload: the optimizer on the host, a bucket as soon as it is reduced
+  host.compute = DType::bf16;
+  host.micro_batches = 1;
+  host.placement.optimizer = host.placement.gradients = Tier::host;
+  host.placement.steps_early = true;
+  CheckGolden("stage2-host", TinyGpt(), host);
+
+  PlanOptions files = Options(3);  // ZeRO-Infinity: everything in files, the optimizer after Norm
+  files.compute = DType::bf16;
+  files.micro_batches = 1;
+  files.placement = {Tier::file, Tier::file, Tier::file, Tier::file, 1, false};
+  CheckGolden("stage3-files", TinyGpt(), files);
+
   PlanOptions forward = Options(3);
   forward.training = false;
   forward.micro_batches = 1;
