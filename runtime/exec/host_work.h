@@ -24,8 +24,8 @@ class HostWork {
   // On the thread of the host stream:
   /// Adds the squares of a bucket's gradient to its unit's. Where they are not finite no later bucket steps early.
   void Squares(const KernelContext& kernel, const BoundAction& bound);
-  /// Steps a bucket. Placement::steps_early: unless it is withheld; else where Norm `stepped`, by `gradient_scale`. A bucket
-  /// that is not stepped is rounded again, since its working copy may go to memory of its own.
+  /// Steps a bucket. Placement::steps_early: unless it is withheld; else where Norm `stepped`, by `gradient_scale`. A
+  /// bucket that is not stepped is rounded again, since its working copy may go to memory of its own.
   void StepBucket(const KernelContext& kernel, const BoundAction& bound, bool stepped, float gradient_scale);
 
  private:

@@ -1,10 +1,10 @@
-// The streams of a GPU rank that have a thread each: fetch and store, which copy between host and device; read and write,
-// which move between host and files; and the host's, which steps what is kept below the device.
+// The streams of a GPU rank that have a thread each: fetch and store, which copy between host and device; read and
+// write, which move between host and files; and the host's, which steps what is kept below the device.
 //
 // The thread that enqueues the device's work runs far ahead of the GPU. It must not wait for files or for the host's
 // steps where nothing that it has to enqueue depends on them: so whatever waits for such has a thread of its own. An
-// action of fetch or store is `there` once it is enqueued, and its event says when it is done; one of the others once it
-// is done.
+// action of fetch or store is `there` once it is enqueued, and its event says when it is done; one of the others once
+// it is done.
 #pragma once
 
 #include <chrono>
@@ -47,7 +47,8 @@ class TierStreams {
   void Await(size_t action, const std::function<void()>& poll);
   /// Until all of the step are there.
   void AwaitAll(const std::function<void()>& poll);
-  /// Ends the step after a failure elsewhere, and waits for the threads. Rethrows what failed here first, if anything did.
+  /// Ends the step after a failure elsewhere, and waits for the threads. Rethrows what failed here first, if anything
+  /// did.
   void Cancel();
   /// After AwaitAll: adds the times and bytes of the step.
   void AddTo(Timeline& timeline);

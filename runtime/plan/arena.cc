@@ -12,9 +12,8 @@
 namespace ds {
 namespace {
 
-/// Bytes: a cache line, and the widest vector; where files are read and written directly, a sector of theirs.
-constexpr int64_t kArenaAlignment = 64, kFileAlignment = 4096;
-constexpr int kBlock = 64;  // actions
+constexpr int64_t kArenaAlignment = 64;  // bytes: a cache line, and the widest vector
+constexpr int kBlock = 64;               // actions
 
 class Arena {
  public:

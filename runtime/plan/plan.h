@@ -87,6 +87,10 @@ const char* NameOf(StreamKind stream);
 
 enum class Tier : uint8_t { device, host, file };
 inline constexpr int kTiers = 3;
+/// Bytes: what a bucket's piece begins at in the file tier, and is rounded up to. Each then has disk sectors of its
+/// own.
+inline constexpr int64_t kFileAlignment = 4096;
+inline int64_t FileRoundUp(int64_t bytes) { return (bytes + kFileAlignment - 1) / kFileAlignment * kFileAlignment; }
 const char* NameOf(Tier tier);
 /// The tier that actions of the stream compute on.
 inline Tier TierOf(StreamKind stream) { return stream == StreamKind::host ? Tier::host : Tier::device; }

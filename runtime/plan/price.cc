@@ -201,11 +201,21 @@ int64_t SnapshotBytes(const ModelLayout& layout, const PlanOptions& options) {
   return elements * (1 + options.moments) * static_cast<int64_t>(SizeOf(DType::f32));
 }
 
+int64_t ResidentFileBytes(const ModelLayout& layout, const Plan& plan) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.kind == BufferKind::resident && buffer.tier == Tier::file)
+      for (int b = 0; b < static_cast<int>(layout.units[buffer.unit].buckets.size()); ++b)
+        bytes += FileRoundUp(PieceBytes(layout, plan, buffer, b));
+  return bytes;
+}
+
 Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machine) {
   Price price;
   for (const Buffer& buffer : plan.buffers)
     if (buffer.kind == BufferKind::resident) price.resident_bytes[static_cast<int>(buffer.tier)] += buffer.bytes;
-  for (int t = 0; t < 3; ++t) {
+  price.resident_bytes[static_cast<int>(Tier::file)] = ResidentFileBytes(layout, plan);
+  for (int t = 0; t < kTiers; ++t) {
     price.arena_bytes[t] = plan.arena_bytes[t];
     price.peak_bytes[t] = price.resident_bytes[t] + price.arena_bytes[t];
   }

@@ -58,6 +58,9 @@ Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device);
 /// moments, whatever the stage; 0 where the plan has none.
 int64_t SnapshotBytes(const ModelLayout& layout, const PlanOptions& options);
 
+/// Bytes of the file tier that a plan's resident buffers take.
+int64_t ResidentFileBytes(const ModelLayout& layout, const Plan& plan);
+
 /// The price of a placed plan.
 Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machine);
 

@@ -12,6 +12,7 @@ namespace ds {
 namespace {
 
 constexpr int64_t kBufferAlignment = 64;  // bytes
+static_assert(FileTier::kAlignment == kFileAlignment, "the plan prices what the tier allocates");
 constexpr int64_t kChunk = 1 << 20;  // elements that pass through fp32 on their way into a 16-bit copy, or to a GPU
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
@@ -38,17 +39,6 @@ StateSource InitialState(uint64_t seed, const KernelContext& context) {
         return Fill(context, out, 0.0);
     }
   };
-}
-
-int64_t ParamStore::FileBytes(const ModelLayout& layout, const Plan& plan) {
-  int64_t bytes = 0;
-  for (const Buffer& buffer : plan.buffers) {
-    if (buffer.kind != BufferKind::resident || buffer.tier != Tier::file) continue;
-    const int64_t element = static_cast<int64_t>(SizeOf(DTypeOfState(buffer.state, plan.options.compute)));
-    for (const Bucket& bucket : layout.units[buffer.unit].buckets)
-      bytes += FileTier::RoundUp(bucket.numel() / layout.ranks * element);
-  }
-  return bytes;
 }
 
 ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu, FileTier* files)

@@ -38,12 +38,9 @@ class ParamStore {
  public:
   /// Allocates the resident buffers of `plan`, those of the device tier on `gpu` (null: on the host). `layout` and
   /// `gpu` outlive the store.
-  /// Those of the file tier in `files`, which has room for them (FileBytes) and outlives the store; null where the plan
-  /// has none.
+  /// Those of the file tier in `files`, which has room for them (ResidentFileBytes, price.h) and outlives the store;
+  /// null where the plan has none.
   ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu = nullptr, FileTier* files = nullptr);
-
-  /// Bytes of the file tier that a plan's resident buffers take: each bucket's piece begins a sector.
-  static int64_t FileBytes(const ModelLayout& layout, const Plan& plan);
 
   /// The memory of a resident buffer of this plan or of another plan of the same rank, stage and layout. Throws
   /// RuntimeError naming the buffer when the store has none such.

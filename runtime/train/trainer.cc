@@ -186,7 +186,7 @@ void Trainer::Record(StepRecord& record, const StepOutcome& outcome, double step
     if (timeline.bytes[kind] > 0) bytes_moved_[NameOf(static_cast<ActionKind>(kind))] = timeline.bytes[kind];
 }
 
-// On a CPU both tiers are the process's memory: what the copy for checkpoints took of it is known, the rest is the
+// On a CPU both tiers are the process's memory: what is taken of it for the host tier is known, the rest is the
 // device's. A GPU's is all that is in use of it, less what was before this process came.
 Footprint Trainer::MeasuredPeaks() {
   Footprint peaks;
@@ -197,7 +197,7 @@ Footprint Trainer::MeasuredPeaks() {
     peaks.host_peak = peak_memory_.Bytes();
     return peaks;
   }
-  peaks.host_peak = plan_.price.snapshot_bytes;
+  peaks.host_peak = plan_.price.peak_bytes[static_cast<int>(Tier::host)];
   peaks.device_peak = std::max<int64_t>(0, peak_memory_.Bytes() - peaks.host_peak);
   return peaks;
 }
@@ -205,6 +205,7 @@ Footprint Trainer::MeasuredPeaks() {
 Footprint Trainer::Measured() {
   Footprint measured = MeasuredPeaks();
   measured.step_ms = Median(step_ms_);
+  measured.file_peak = files_ ? files_->bytes() : 0;
   measured.bytes_moved = bytes_moved_;
   return measured;
 }

@@ -65,8 +65,8 @@ void Trainer::MakePlans() {
 /// Room for the file tier of both plans.
 std::unique_ptr<FileTier> Trainer::MakeFiles() const {
   const int file = static_cast<int>(Tier::file);
-  const int64_t bytes = ParamStore::FileBytes(layout_, plan_) +
-                        FileTier::RoundUp(std::max(plan_.arena_bytes[file], forward_plan_.arena_bytes[file]));
+  const int64_t bytes = ResidentFileBytes(layout_, plan_) +
+                        FileRoundUp(std::max(plan_.arena_bytes[file], forward_plan_.arena_bytes[file]));
   if (bytes == 0) return nullptr;
   FileTierOptions options;
   options.paths = spec_.memory.nvme_path;
@@ -79,6 +79,7 @@ void Trainer::Allocate() {
   peak_memory_ = PeakMemory();
   Gpu* const gpu = environment_.gpu;
   files_ = MakeFiles();
+  if (files_) Event("offload", files_->Describe());
   store_ = std::make_unique<ParamStore>(layout_, plan_, gpu, files_.get());
   arena_ = std::make_unique<Arena>(std::vector<const Plan*>{&plan_, &forward_plan_}, gpu, files_.get());
   workspace_ = Memory(plan_.price.workspace_bytes, gpu);

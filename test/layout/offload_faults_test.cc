@@ -1,5 +1,5 @@
-// Promise: what goes wrong with a tier is named and loses nothing: a failing or full disk, one that is slow, a folder that
-// is not there or goes away, numbers that are not finite, a failure on any stream.
+// Promise: what goes wrong with a tier is named and loses nothing: a failing or full disk, one that is slow, a folder
+// that is not there or goes away, numbers that are not finite, a failure on any stream.
 #include <filesystem>
 
 #include "runtime/base/failpoint.h"
@@ -62,10 +62,9 @@ TEST_CASE("a disk that fails or is full in mid-step is named; the last checkpoin
   spec.checkpoint.every = 2;
   const RunOutcome whole = Run(spec, Options(gpu));
   REQUIRE(whole.error == "");
-  for (const auto& [failpoint, text] :
-       {std::pair{"file_tier.write,hit=900,enospc", "No space left on device"},
-        std::pair{"file_tier.write,hit=900,eio", "Input/output error"},
-        std::pair{"file_tier.read,hit=900,eio", "Input/output error"}}) {
+  for (const auto& [failpoint, text] : {std::pair{"file_tier.write,hit=900,enospc", "No space left on device"},
+                                        std::pair{"file_tier.write,hit=900,eio", "Input/output error"},
+                                        std::pair{"file_tier.read,hit=900,eio", "Input/output error"}}) {
     CAPTURE(failpoint, gpu);
     RunOptions options = Options(gpu);
     options.directory = NewDirectory();
