@@ -5,6 +5,7 @@
 #include "runtime/job/batch.h"
 #include "runtime/job/deepspeed_reader.h"
 #include "runtime/job/foreign.h"
+#include "runtime/job/offload.h"
 #include "runtime/job/optimizers.h"
 
 namespace ds {
@@ -103,7 +104,7 @@ void ResolveWidths(const DeepSpeedDraft& draft) {
 
 }  // namespace
 
-void ReadDeepSpeed(const Value& root, int64_t ranks, JobSpec& spec, Problems& problems) {
+void ReadDeepSpeed(const Value& root, const std::string& folder, int64_t ranks, JobSpec& spec, Problems& problems) {
   static const Value none;
   const Value* section = root.Find("deepspeed");
   if (section == nullptr) section = &none;
@@ -121,6 +122,7 @@ void ReadDeepSpeed(const Value& root, int64_t ranks, JobSpec& spec, Problems& pr
   ResolveLogEvery(draft, root);
   ResolveAllgatherSize(draft, problems);
   ResolveWidths(draft);
+  ResolveOffload(draft, root, folder, problems);
   ResolveBatch(draft, ranks, problems);
   const Value* optimizer = section->Find("optimizer");
   ReadOptimizer(optimizer != nullptr ? *optimizer : none, spec, problems);

@@ -21,6 +21,13 @@
 
 namespace ds {
 
+/// What is written about where one kind of state is kept; offload.h puts it together.
+struct OffloadDraft {
+  std::optional<OffloadTarget> device;
+  std::optional<Value> legacy;  ///< `cpu_offload`, `cpu_offload_param`: true stands for cpu
+  std::optional<std::string> nvme_path;
+};
+
 /// The section as it was read: what goes straight into the spec is there, the rest waits for the job's other sections.
 struct DeepSpeedDraft {
   explicit DeepSpeedDraft(JobSpec& out) : spec(out) {}
@@ -32,6 +39,10 @@ struct DeepSpeedDraft {
   std::vector<std::string> auto_batch;    ///< batch sizes that are "auto": paths with `deepspeed.`
   bool zero_switch = false;               ///< `zero_optimization: true`, the oldest spelling of stage 1
   std::optional<int64_t> allgather_size;  ///< of use with zero_switch only
+  OffloadDraft offload_optimizer, offload_param;
+  std::optional<double> offload_ratio;
+  std::optional<int64_t> file_block_bytes, file_queue_depth;
+  bool cpu_checkpointing = false;
   /// Keys whose "auto" follows from the model's width and from the ZeRO stage, as Hugging Face's trainer has it.
   std::vector<std::string> autos_of_width;
 };
@@ -67,8 +78,9 @@ const DeepSpeedKey* FindDeepSpeedKey(const std::string& path);
 /// Older and shorter spellings that DeepSpeed accepts: spelling, and path in the table.
 const std::vector<std::pair<std::string, std::string>>& DeepSpeedRenames();
 
-/// Reads the section at `root.deepspeed` into `spec`; problems are added, not thrown. `ranks` resolves the batch sizes.
-void ReadDeepSpeed(const Value& root, int64_t ranks, JobSpec& spec, Problems& problems);
+/// Reads the section at `root.deepspeed` into `spec`; problems are added, not thrown. `ranks` resolves the batch sizes,
+/// `folder` relative paths.
+void ReadDeepSpeed(const Value& root, const std::string& folder, int64_t ranks, JobSpec& spec, Problems& problems);
 
 /// The section as YAML lines, two blanks of indentation, every honoured key written out.
 std::string DeepSpeedYaml(const JobSpec& spec);

@@ -32,8 +32,8 @@ const std::vector<DeepSpeedKey>& DeepSpeedKeys() {
   using namespace deepspeed_table;
   static const Keys keys = [] {
     Keys all;
-    for (auto part : {GeneralKeys, PrecisionKeys, ZeroKeys, ParallelKeys, RuntimeKeys, ObserverKeys, TechniqueKeys,
-                      CompressionKeys}) {
+    for (auto part : {GeneralKeys, PrecisionKeys, ZeroKeys, OffloadKeys, ParallelKeys, RuntimeKeys, ObserverKeys,
+                      TechniqueKeys, CompressionKeys}) {
       for (DeepSpeedKey& key : part()) all.push_back(std::move(key));
     }
     return all;

@@ -4,9 +4,12 @@
 
 namespace ds::deepspeed_missing {
 
-inline constexpr const char* kOffload =
-    "this version does not offload: lower the micro-batch size, raise the ZeRO stage or add ranks";
-inline constexpr const char* kNvme = "nothing is offloaded to NVMe";
+inline constexpr const char* kSuperOffload =
+    "the host steps a bucket when its gradient and what the step needs to know are there: it does not step first and "
+    "roll back";
+inline constexpr const char* kZenFlow =
+    "every parameter is stepped in every step, by that step's gradient; ZenFlow's late steps change the result";
+inline constexpr const char* kGds = "this version reads and writes files by way of host memory";
 inline constexpr const char* kZeroPlusPlus = "this version has no ZeRO++";
 inline constexpr const char* kMics = "this version shards over all data-parallel ranks";
 inline constexpr const char* kGradientType = "this version accumulates gradients in fp32 only";

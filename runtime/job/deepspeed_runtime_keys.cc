@@ -1,6 +1,7 @@
 // DeepSpeed's runtime: storage, checkpoints, activations, compilation.
 #include "runtime/job/deepspeed_missing.h"
 #include "runtime/job/deepspeed_table.h"
+#include "runtime/job/read_value.h"
 
 namespace ds::deepspeed_table {
 using enum DeepSpeedType;
@@ -8,18 +9,11 @@ using enum DeepSpeedType;
 Keys RuntimeKeys() {
   using namespace deepspeed_missing;
   Keys keys;
-  AddIdle(keys, "aio", kNvme,
-          {{"block_size", integer, "1048576"},
-           {"queue_depth", integer, "8"},
-           {"intra_op_parallelism", integer, "1"},
-           {"single_submit", boolean, "false"},
-           {"overlap_events", boolean, "true"},
-           {"use_gds", boolean, "false"},
-           {"thread_count", integer, "1"}});
   const Keys rows = {
       Refused("activation_checkpointing.partition_activations", boolean, "false", kPartitionActivations),
-      Refused("activation_checkpointing.cpu_checkpointing", boolean, "false",
-              "activations stay on the device; training.recompute saves their memory"),
+      Honoured("activation_checkpointing.cpu_checkpointing", boolean, "false",
+               "true: `memory.offload_activations` is cpu, unless that is written too",
+               [](DeepSpeedDraft& draft, const Value& value) { draft.cpu_checkpointing = AsBool(value); }),
       Always("activation_checkpointing.contiguous_memory_optimization", boolean, "false", "true|false",
              "activations lie in one arena"),
       Always("activation_checkpointing.number_checkpoints", integer, "null", "any",

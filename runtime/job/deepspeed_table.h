@@ -62,6 +62,7 @@ inline void AddSwitched(Keys& keys, const std::string& section, const char* why,
 Keys GeneralKeys();      ///< batch sizes, communication, logging
 Keys PrecisionKeys();    ///< bf16, fp16, data types, autocast
 Keys ZeroKeys();         ///< zero_optimization
+Keys OffloadKeys();      ///< offloading: zero_optimization's and aio
 Keys ParallelKeys();     ///< tensor, pipeline, experts
 Keys RuntimeKeys();      ///< storage, checkpoints, activations, compilation
 Keys ObserverKeys();     ///< profilers, loggers, tuners

@@ -1,6 +1,8 @@
 // The resolved deepspeed section, written out.
 #include "runtime/base/json.h"
 #include "runtime/job/deepspeed.h"
+#include "runtime/job/names.h"
+#include "runtime/job/offload.h"
 #include "runtime/job/optimizers.h"
 
 namespace ds {
@@ -34,6 +36,16 @@ std::string DeepSpeedYaml(const JobSpec& spec) {
   line(2, "stage3_model_persistence_threshold", std::to_string(spec.zero.model_persistence_threshold));
   line(2, "stage3_max_live_parameters", std::to_string(spec.zero.max_live_parameters));
   line(2, "stage3_max_reuse_distance", std::to_string(spec.zero.max_reuse_distance));
+  line(2, "offload_optimizer", "");
+  line(3, "device", NameOf(spec.zero.offload_optimizer, kOffloadNames));
+  if (spec.zero.offload_optimizer != OffloadTarget::none) line(3, "ratio", JsonNumber(spec.zero.offload_ratio));
+  line(2, "offload_param", "");
+  line(3, "device", NameOf(spec.zero.offload_param, kOffloadNames));
+  if (UsesFiles(spec)) {  // their folders are memory.nvme_path's
+    line(1, "aio", "");
+    line(2, "block_size", std::to_string(spec.memory.file_block_bytes));
+    line(2, "queue_depth", std::to_string(spec.memory.file_queue_depth));
+  }
   return out + OptimizerYaml(spec);
 }
 

@@ -1,4 +1,4 @@
-// DeepSpeed's zero_optimization: ZeRO, ZeRO++, MiCS, offloading.
+// DeepSpeed's zero_optimization: ZeRO, ZeRO++, MiCS.
 #include "runtime/job/deepspeed_missing.h"
 #include "runtime/job/deepspeed_table.h"
 #include "runtime/job/read_value.h"
@@ -106,53 +106,12 @@ void AddZeroPlusPlus(Keys& keys) {
           {{"err_beta", number, "0.8"}, {"reset_T", integer, "1024"}});
 }
 
-void AddOffload(Keys& keys) {
-  using namespace deepspeed_missing;
-  const std::string param = "zero_optimization.offload_param", optimizer = "zero_optimization.offload_optimizer";
-  keys.push_back(Refused("zero_optimization.offload_param.device", text, "none", kOffload, "null"));
-  AddIdle(keys, param, param + ".device is none",
-          {{"nvme_path", text, "null"},
-           {"buffer_count", integer, "5"},
-           {"buffer_size", integer, "1e8"},
-           {"max_in_cpu", integer, "1e9"},
-           {"pin_memory", boolean, "true"}});
-  keys.push_back(Refused("zero_optimization.offload_optimizer.device", text, "none", kOffload, "null"));
-  AddIdle(keys, optimizer, optimizer + ".device is none",
-          {{"nvme_path", text, "null"},
-           {"buffer_count", integer, "4"},
-           {"pin_memory", boolean, "true"},
-           {"pipeline_read", boolean, "false"},
-           {"pipeline_write", boolean, "false"},
-           {"fast_init", boolean, "false"},
-           {"ratio", number, "1.0"},
-           {"super_offload", boolean, "false"},
-           {"cpuadam_cores_perc", number, "0.8"}});
-  AddIdle(keys, "zero_optimization", optimizer + ".device is none",
-          {{"save_muon_momentum_buffer_in_memory", boolean, "false"}});
-  keys.push_back(Refused("zero_optimization.cpu_offload", boolean, "null", kOffload, "false"));
-  keys.push_back(Refused("zero_optimization.cpu_offload_param", boolean, "null", kOffload, "false"));
-  AddIdle(keys, "zero_optimization", "nothing is offloaded", {{"cpu_offload_use_pin_memory", boolean, "null"}});
-  keys.push_back(Refused("zero_optimization.zenflow", map, "null", kOffload));
-  AddIdle(keys, "zero_optimization.zenflow", "zero_optimization.zenflow is refused",
-          {{"topk_ratio", number, "0.1"},
-           {"select_strategy", text, "auto"},
-           {"select_interval", any, "auto"},
-           {"update_interval", any, "auto"},
-           {"overlap_step", boolean, "false"},
-           {"offload", boolean, "false"},
-           {"auto_ratio", number, "0.99"},
-           {"full_warm_up_rounds", integer, "0"},
-           {"pt_reserved_cores_perc", number, "0.5"},
-           {"steps_per_epoch", integer, "null"}});
-}
-
 }  // namespace
 
 Keys ZeroKeys() {
   Keys keys;
   AddSharding(keys);
   AddZeroPlusPlus(keys);
-  AddOffload(keys);
   return keys;
 }
 

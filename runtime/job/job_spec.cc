@@ -185,7 +185,7 @@ JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std
   if (!IsWritten(root, "job.name")) NameAfterFile(name, spec, problems);
   FillIn(root, spec);
   FillInTokenizer(folder, IsWritten(root, "data.tokenizer_id"), spec, problems);
-  ReadDeepSpeed(root, ranks, spec, problems);
+  ReadDeepSpeed(root, folder, ranks, spec, problems);
   CheckSpec(spec, problems);
   problems.ThrowIfAny();
   AddNotes(spec);

@@ -65,12 +65,13 @@ Key Text(const char* path, const char* type, Get get, Read read, const char* fal
 }
 
 template <typename Get>
-Key Paths(const char* path, Get get, const char* fallback, const char* meaning) {
+Key Paths(const char* path, const char* what, Get get, const char* fallback, const char* meaning) {
   const auto read = [=](JobSpec& spec, const Value& value) {
     auto& paths = get(spec);
     paths.clear();
     const auto add = [&](const Value& item) {
-      if (AsString(item).empty()) throw ValueError(item, "an empty path; write a file");
+      if (AsString(item).empty()) throw ValueError(item, std::string("an empty path; write a ") + what);
+      if (item.text.find('\0') != std::string::npos) throw ValueError(item, std::string("no path; write a ") + what);
       paths.push_back(item.text);
     };
     if (value.kind == Value::Kind::list) {
@@ -411,10 +412,10 @@ std::vector<Key> ModelKeys() {
 
 std::vector<Key> DataKeys() {
   return {
-      Paths("data.train", DS_FIELD(data.train), "-",
+      Paths("data.train", "file", DS_FIELD(data.train), "-",
             "text, JSON lines (`.jsonl`), both also as gzip or Zstandard, prepared token files (`.tok`), Megatron-LM's "
             "`.idx`, or folders of them"),
-      Paths("data.validation", DS_FIELD(data.validation), "none", "the same, for validation"),
+      Paths("data.validation", "file", DS_FIELD(data.validation), "none", "the same, for validation"),
       Text("data.tokenizer", "bytes, or a path", DS_FIELD(data.tokenizer), ReadTokenizer, nullptr,
            "`bytes`: 256 values and an end of document; or a SentencePiece model's file (docs/tokenizers.md)"),
       Text("data.tokenizer_id", "bytes, or sp- and 16 digits", DS_FIELD(data.tokenizer_id), ReadTokenizerId,
@@ -486,7 +487,9 @@ std::vector<Key> OtherKeys() {
       Bytes("memory.host_limit", DS_FIELD(memory.host_limit), "what the node has",
             "host memory a rank; the plan keeps within"),
       Choice("memory.offload_activations", DS_FIELD(memory.offload_activations), kOffloadNames, nullptr,
-             "where activations are kept between the forward and the backward pass"),
+             "where activations are kept between the forward and the backward pass (docs/offload.md)"),
+      Paths("memory.nvme_path", "folder", DS_FIELD(memory.nvme_path), "none",
+            "folders that hold what is offloaded to nvme, in stripes over all of them; each node has them"),
       Text("launch.bootstrap", "auto, local, ssh, slurm, mpi, daemon", DS_FIELD(launch.bootstrap), ReadBootstrap,
            nullptr, "how agents are reached; `--bootstrap` wins"),
       RestartsKey(),

@@ -26,6 +26,21 @@ JobSpec Read(const std::string& file, const std::vector<Override>& overrides) {
 
 std::string Number(double value) { return JsonNumber(value); }
 
+/// What is kept below the device, and in which folders; nothing where all is on it.
+std::string Offloaded(const JobSpec& spec) {
+  std::string out;
+  const auto add = [&](const char* what, OffloadTarget target, const std::string& share) {
+    if (target != OffloadTarget::none) out += std::string(", ") + what + " on " + NameOf(target, kOffloadNames) + share;
+  };
+  add("optimizer", spec.zero.offload_optimizer, " " + Number(spec.zero.offload_ratio));
+  add("parameters", spec.zero.offload_param, "");
+  add("activations", spec.memory.offload_activations, "");
+  for (const std::string& folder : spec.memory.nvme_path)
+    out += ", " + folder + " by " + std::to_string(spec.memory.file_block_bytes) + " x " +
+           std::to_string(spec.memory.file_queue_depth);
+  return out;
+}
+
 /// What a configuration decides, on one line.
 std::string Summary(const JobSpec& spec) {
   static const char* const precisions[] = {"fp32", "bf16", "fp16"};
@@ -45,6 +60,7 @@ std::string Summary(const JobSpec& spec) {
         spec.zero.max_reuse_distance}) {
     out += " " + whole(size);
   }
+  out += Offloaded(spec);
   const OptimizerConfig& o = spec.optimizer;
   out += std::string(", ") + optimizers[static_cast<int>(o.kind)] + " " + Number(o.lr) + " " + Number(o.beta1) + " " +
          Number(o.beta2) + " " + Number(o.eps) + " " + Number(o.weight_decay);
@@ -79,9 +95,9 @@ TEST_CASE("DeepSpeed configurations in the styles that people have are read, or 
   std::sort(files.begin(), files.end());
   CHECK(files.size() >= 28);
   std::string outcomes =
-      "# What each file of configs/ is read as (precision, batch, clipping, log_every, ZeRO with its sizes, "
-      "optimizer,\n"
-      "# schedule; then the notes of --dry-run), or why it is refused. Written by DS_UPDATE_GOLDEN=1 "
+      "# What each file of configs/ is read as (precision, batch, clipping, log_every, ZeRO with its sizes, what is "
+      "offloaded,\n"
+      "# optimizer, schedule; then the notes of --dry-run), or why it is refused. Written by DS_UPDATE_GOLDEN=1 "
       "build/bin/test-unit-job.\n";
   for (const std::string& file : files) {
     const std::string outcome = Outcome(file, {});

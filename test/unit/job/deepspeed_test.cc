@@ -112,11 +112,10 @@ TEST_CASE("what this version cannot do is refused with the reason; its default i
     const char* key;
   };
   const Case cases[] = {
-      {"zero_optimization: {offload_optimizer: {device: cpu, pin_memory: true}}",
-       "zero_optimization: {offload_optimizer: {device: none, pin_memory: true}}", "offload_optimizer.device: cpu"},
-      {"zero_optimization: {offload_param: {device: nvme}}", "zero_optimization: {offload_param: {device: null}}",
-       "offload_param.device: nvme"},
-      {"zero_optimization: {cpu_offload: true}", "zero_optimization: {cpu_offload: false}", "cpu_offload: true"},
+      {"zero_optimization: {offload_optimizer: {super_offload: true}}",
+       "zero_optimization: {offload_optimizer: {super_offload: false, cpuadam_cores_perc: 0.9}}",
+       "super_offload: true"},
+      {"aio: {use_gds: true}", "aio: {use_gds: false}", "by way of host memory"},
       {"zero_optimization: {zero_hpz_partition_size: 8}", "zero_optimization: {zero_hpz_partition_size: '1'}", "hpz"},
       {"communication_data_type: fp16", "communication_data_type: FP32", "communication_data_type: fp16"},
       {"data_types: {grad_accum_dtype: bf16}", "data_types: {grad_accum_dtype: fp32}", "grad_accum_dtype: bf16"},

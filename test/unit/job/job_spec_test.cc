@@ -130,7 +130,8 @@ TEST_CASE("errors name place, key, value, reason and remedy") {
       {"checkpoint: {keep: [1]}", "job.yaml:5:20: checkpoint.keep: a list: ", "not a list"},
       {"memory: {device_limit: 64M}", "job.yaml:5:24: memory.device_limit: 64M: ", "unknown unit"},
       {"memory: {device_limit: 0}", "job.yaml:5:24: memory.device_limit: 0: ", "no memory"},
-      {"memory: {offload_activations: cpu}", "job.yaml:5:31: memory.offload_activations: cpu: ", "this version"},
+      {"memory: {offload_activations: disk}",
+       "job.yaml:5:31: memory.offload_activations: disk: ", "write one of none, cpu, nvme"},
       {"parallel: {tensor: 2}", "job.yaml:5:20: parallel.tensor: 2: ", "data-parallel ranks only"},
       {"parallel: {pipeline: 2}", "job.yaml:5:22: parallel.pipeline: 2: ", "data-parallel ranks only"},
       {"parallel: {sequence: 2}", "job.yaml:5:22: parallel.sequence: 2: ", "data-parallel ranks only"},
@@ -328,6 +329,10 @@ TEST_CASE("the resolved spec reads back to an equal spec") {
       "checkpoint: {every: -1, keep: 5, on_signal: false}\n",
       "launch: {min_nodes: 1, restarts: {worker: 2, node: 1}}\n",
       "launch: {restarts: {no_progress: 3, _why: hangs}}\n",
+      "memory: {offload_activations: nvme, nvme_path: [/a, 'b: c']}\n",
+      "deepspeed: {train_batch_size: 2, zero_optimization: {stage: 3, offload_optimizer: {device: nvme, nvme_path: /a,"
+      " ratio: 0.30000000000000004}, offload_param: {device: cpu}}, aio: {block_size: 8192, queue_depth: 3},"
+      " activation_checkpointing: {cpu_checkpointing: true}}\n",
   };
   const char* const modes[] = {"none", "activation", "attention", "full"};
   int mode = 0;
