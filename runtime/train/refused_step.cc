@@ -46,9 +46,7 @@ void Trainer::OnRefused(const StepInputs& inputs, const StepSums& sums) {
 
   const Diagnosis found = Diagnose(inputs, sums);
   const std::string message = StepText(step) + found.text;
-  const Placement& placement = plan_.options.placement;
-  const bool stepped_early = placement.steps_early && placement.optimizer != Tier::device;
-  const std::string last = stepped_early
+  const std::string last = StepsEarly()
                                ? "What the backward had reached before is stepped already (offload_optimizer without "
                                  "gradient_clipping)"
                                : "Parameters are as step " + std::to_string(state_.step) + " left them";
@@ -138,6 +136,12 @@ Trainer::Diagnosis Trainer::Earliest(const std::vector<NonFinite>& of_rank) cons
   return diagnosis;
 }
 
+/// Whether a step may have stepped a part of the parameters before Norm refuses it.
+bool Trainer::StepsEarly() const {
+  const Placement& placement = plan_.options.placement;
+  return placement.steps_early && placement.optimizer != Tier::device;
+}
+
 /// The same step, computed again, is finite: not what it computes is at fault, but what computes it.
 Trainer::Diagnosis Trainer::NotReproduced(int64_t step, const StepSums& sums, const StepSums& again) {
   Diagnosis diagnosis;
@@ -155,6 +159,12 @@ Trainer::Diagnosis Trainer::NotReproduced(int64_t step, const StepSums& sums, co
             std::to_string(sums.bad_rank) + " sums up over the ranks";
   }
   diagnosis.again = false;
+  if (StepsEarly()) {  // the step that was computed again had other parameters
+    diagnosis.text = "numbers were not finite (" + where +
+                     "), and are when the step is computed again with what it had stepped by then; with "
+                     "gradient_clipping nothing is stepped before all is known, and the origin is found";
+    return diagnosis;
+  }
   diagnosis.text = "numbers were not finite, but are when the same step is computed again (" + where +
                    "): suspect the memory or processor of rank " + std::to_string(diagnosis.rank);
   EventOf(diagnosis.rank, "hardware_suspected", StepText(step) + diagnosis.text);

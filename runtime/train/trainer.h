@@ -73,6 +73,7 @@ class Trainer {
   /// Runs the refused step again, watched. Collective.
   Diagnosis Diagnose(const StepInputs& refused, const StepSums& sums);
   Diagnosis Earliest(const std::vector<NonFinite>& of_rank) const;
+  bool StepsEarly() const;
   Diagnosis NotReproduced(int64_t step, const StepSums& sums, const StepSums& again);
   [[noreturn]] void End(const std::string& kind, int rank, const std::string& message);
   void EventOf(int rank, const std::string& kind, const std::string& message);
