@@ -22,6 +22,11 @@ namespace pb = ::deepshard::v1;
 constexpr auto kMoreTroubles = std::chrono::seconds(1);
 constexpr size_t kLongestMessage = 8 << 10;
 
+bool IsIgnored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 Cause Preflight(const std::string& host, const std::string& message) {
   return {"preflight", host, -1, 0, static_cast<int>(ExitCode::preflight), message};
 }
@@ -33,8 +38,9 @@ Agents::Agents(Options options)
       job_id_(RandomHex(8)),
       choice_(ChooseBootstrap(options_.bootstrap, options_.hosts)) {
   // First: threads that exist before would not leave the signals to the watcher.
-  signals_ = std::make_unique<SignalWatcher>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2},
-                                             [this](int signal) { queue_.Push(SignalArrived{signal}); });
+  std::vector<int> watched{SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2};
+  if (!IsIgnored(SIGHUP)) watched.push_back(SIGHUP);  // ignored: nohup started us
+  signals_ = std::make_unique<SignalWatcher>(watched, [this](int signal) { queue_.Push(SignalArrived{signal}); });
   bootstrap_ = MakeBootstrap(choice_.kind, options_.settings, [this](AgentEnded ended) { queue_.Push(ended); });
   for (const HostSlots& host : options_.hosts) {
     if (std::string refusal = bootstrap_->Refusal(host); !refusal.empty()) throw UsageError(refusal);

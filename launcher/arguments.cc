@@ -5,8 +5,30 @@
 #include <cstdio>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
 namespace ds {
+
+namespace {
+
+/// Which of the arguments that nothing takes is wrong, and what was meant.
+std::string UnknownArgument(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> left = app.remaining();
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const std::string& argument : arguments) {  // in the order that they were written in
+    if (!argument.starts_with('-') || std::find(left.begin(), left.end(), argument) == left.end()) continue;
+    const std::string name = argument.substr(0, argument.find('='));
+    return "unknown option " + Shown(name) + "; the nearest is " + Nearest(name, names);
+  }
+  for (const std::string& argument : arguments)
+    if (std::find(left.begin(), left.end(), argument) != left.end())
+      return "`" + Shown(argument) + "` is one argument too many";
+  return "an argument is too many";
+}
+
+}  // namespace
 
 std::vector<std::string> NormalisedArguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
@@ -24,12 +46,15 @@ std::vector<std::string> NormalisedArguments(int argc, char** argv) {
 }
 
 std::optional<int> ParseArguments(CLI::App& app, std::vector<std::string> arguments) {
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
   try {
-    app.parse(arguments);
+    app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
+    if (std::fflush(stdout) != 0) throw RuntimeError("cannot write to standard output");
     return 0;
+  } catch (const CLI::ExtrasError&) {
+    throw UsageError(UnknownArgument(app, arguments) + "\n" + app.get_name() + " --help explains every option");
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "\n" + app.get_name() + " --help explains every option");
   }

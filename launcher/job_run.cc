@@ -1,12 +1,15 @@
 #include "launcher/job_run.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
 
 #include "launcher/agents.h"
@@ -147,20 +150,30 @@ class Run {
     while (!finished_) Once();
     screen_->Close();
     agents_.EndAll();
-    AwaitScreen();
-    Conclude();
-    return monitor_.outcome().exit_code;
+    const int code = WriteEnd();  // before anything is waited for that a reader of the screen may never do
+    if (!Await([this] { return screen_->Close(); }) || !Await([] { return CanWrite(STDERR_FILENO); }))
+      EndWithin(kEndSeconds, code);  // the last words may block
+    TellEnd(code);
+    return code;
   }
 
  private:
-  /// Until everything is shown, or nobody wants to see it: whoever reads may have stopped.
-  void AwaitScreen() {
+  /// Until it is done, or nobody wants it any more: whoever reads the screen may have stopped. Returns whether it is.
+  bool Await(const std::function<bool()>& done) {
     const bool told_to_end = monitor_.outcome().cause && monitor_.outcome().cause->kind == "signal";
     const Clock::time_point until = told_to_end ? Clock::now() + kPatienceWithScreen : Clock::time_point::max();
-    while (!screen_->Close() && Clock::now() < until) {
+    while (!done()) {
+      if (Clock::now() >= until) return false;
       const auto event = agents_.Next(Clock::now() + std::chrono::milliseconds(2));
-      if (event && std::holds_alternative<SignalArrived>(*event)) return;
+      if (event && std::holds_alternative<SignalArrived>(*event)) return false;
     }
+    return true;
+  }
+
+  /// Whether a write of some lines would not wait. What is closed or broken does not make anybody wait.
+  static bool CanWrite(int fd) {
+    pollfd wanted{fd, POLLOUT, 0};
+    return ::poll(&wanted, 1, 0) != 0;
   }
 
   // ---- before the workers
@@ -608,17 +621,18 @@ class Run {
     Stop({"launcher", "", -1, 0, code, why});
   }
 
-  /// When nothing is left to end: a file that cannot be written is told, the others are still tried.
+  /// When nothing is left to end: what of the run cannot be written is told at the end, and the rest is still tried.
   template <class Body>
   void WriteLast(Body body) {
     try {
       body();
     } catch (const Error& error) {
-      LogError(error.what());
+      end_trouble_ += std::string(end_trouble_.empty() ? "" : "; ") + error.what();
     }
   }
 
-  void Conclude() {
+  /// Returns the exit code: the job's, but a run whose end cannot be written has not completed.
+  int WriteEnd() {
     const JobOutcome& outcome = monitor_.outcome();
     std::string summary = record_.Summary({job_.spec, job_.world(), job_.parent}, outcome, monitor_.attempt());
     WriteLast([&] {
@@ -626,9 +640,18 @@ class Run {
                        outcome.status + (outcome.cause ? ": " + outcome.cause->message : ""));
     });
     WriteLast([&] { directory_.Write("summary.json", summary + "\n"); });
-    std::string text = outcome.status + " (exit code " + std::to_string(outcome.exit_code) + ")";
+    return end_trouble_.empty() || outcome.exit_code != 0 ? outcome.exit_code : static_cast<int>(ExitCode::failure);
+  }
+
+  void TellEnd(int code) {
+    const JobOutcome& outcome = monitor_.outcome();
+    if (!end_trouble_.empty()) LogError("the run directory cannot be written: " + end_trouble_);
+    const bool failed = outcome.status == "failed" || code != outcome.exit_code;
+    std::string text = (failed ? "failed" : outcome.status) + " (exit code " + std::to_string(code) + ")";
     if (outcome.cause) text += ": " + outcome.cause->message;
-    LogLevel level = outcome.status == "failed" ? LogLevel::error : LogLevel::info;
+    if (code != outcome.exit_code)
+      text += ": it " + outcome.status + ", but its end is in no file; make room, and run it again from its checkpoint";
+    LogLevel level = failed ? LogLevel::error : LogLevel::info;
     if (outcome.cause && outcome.cause->rank >= 0 && !last_lines_[outcome.cause->rank].empty()) {
       text += "\n  last lines of rank " + std::to_string(outcome.cause->rank) + " on " + outcome.cause->host + ":";
       for (const std::string& line : last_lines_[outcome.cause->rank]) {
@@ -659,6 +682,7 @@ class Run {
   std::map<int, std::deque<std::string>> last_lines_;
   Clock::time_point next_tick_ = Clock::now(), next_beat_ = Clock::now();
   bool finished_ = false, files_fail_ = false;
+  std::string end_trouble_;  ///< what of the run's end could not be written, and why
 };
 
 }  // namespace

@@ -147,6 +147,12 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   arguments.erase(separator, arguments.end());
   if (has_program && options.program.empty()) throw UsageError("no program after `--`");
   if (has_program && options.program[0].empty()) throw UsageError("the program after `--` has an empty name");
+  if (has_program && options.program[0][0] == '-')
+    throw UsageError(
+        "-- " + Shown(options.program[0]) +
+        ": no program's name begins with `-`; options of ds-launch go before `--`, and a program of such a "
+        "name is written ./" +
+        Shown(options.program[0]));
   CheckNoScript(arguments, has_program);
 
   CLI::App app(kDescription, "ds-launch");

@@ -5,6 +5,7 @@
 #   scripts/build.sh TARGET...    these targets, e.g. ds-launch ds-agent ds-worker
 #
 # DEEPSHARD_JOBS: compilers at once (default: one a core, at most one for every 1.5 GB of free memory).
+# DEEPSHARD_CUDA=OFF: without GPU code, which is built where nvcc, NCCL and cuDNN are, and takes most of the time.
 # Safe to run again: builds what changed. Another build type: cmake --preset debug, then cmake --build build-debug.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,9 +27,12 @@ jobs=${DEEPSHARD_JOBS:-$jobs}
 
 # A second clone of the same sources finds what the first one compiled.
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
+options=()
+[[ -z ${DEEPSHARD_CUDA:-} ]] || options+=("-DDEEPSHARD_CUDA=$DEEPSHARD_CUDA")
 if [[ -f build/CMakeCache.txt ]]; then
-  cmake -S . -B build > build/configure.log || { cat build/configure.log; exit 1; }
+  [[ -w build ]] || { echo "error: $PWD/build is another user's ($(stat -c %U build)), and cannot be written" >&2; exit 1; }
+  cmake -S . -B build ${options[@]+"${options[@]}"} > build/configure.log || { cat build/configure.log; exit 1; }
 else
-  cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release
+  cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release ${options[@]+"${options[@]}"}
 fi
 cmake --build build --parallel "$jobs" ${targets[@]+--target "${targets[@]}"}

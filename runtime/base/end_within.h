@@ -8,7 +8,8 @@ namespace ds {
 
 /// Unless it has ended, or EndInItsTime was called, this process is over `seconds` from now with exit code `code`,
 /// whatever its threads do; `last_words`, where there are some, go to standard error then. Takes SIGALRM and
-/// ITIMER_REAL of the process; a later call replaces an earlier one. Call on the main thread.
+/// ITIMER_REAL of the process; a SIGALRM that comes before its time changes nothing, also after EndInItsTime; a later
+/// call replaces an earlier one. Call on the main thread.
 void EndWithin(double seconds, int code, const std::string& last_words = "");
 
 /// Takes that back.

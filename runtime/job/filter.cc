@@ -115,8 +115,8 @@ void CheckCombination(const HostFilter& filter) {
 std::vector<HostSlots> FirstHosts(std::vector<HostSlots> hosts, int count) {
   if (count < 1) throw UsageError("--num-nodes: " + std::to_string(count) + ": not positive; write 1 or more");
   if (static_cast<size_t>(count) > hosts.size()) {
-    throw UsageError("--num-nodes: " + std::to_string(count) + ": more nodes than the hostfile has; write at most " +
-                     std::to_string(hosts.size()));
+    throw UsageError("--num-nodes: " + std::to_string(count) + ": more nodes than there are, " +
+                     std::to_string(hosts.size()) + "; write at most that, or name more in a hostfile (--hostfile)");
   }
   hosts.resize(static_cast<size_t>(count));
   return hosts;

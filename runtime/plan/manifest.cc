@@ -18,6 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kManifestName = "manifest.json";
+/// Some hundred bytes a slice: a model of 1000 parameters on 2048 ranks is below.
+constexpr uintmax_t kMostManifestBytes = uintmax_t{1} << 30;
 
 /// N of a folder named "step-N".
 std::optional<int64_t> StepOf(const std::string& name) {
@@ -60,6 +62,9 @@ Manifest LoadManifest(const fs::path& folder) {
   if (!fs::is_directory(folder, error))
     throw RuntimeError(folder.string() + (fs::exists(folder, error) ? " is not a folder" : " does not exist"));
   RequireFile(path, ": this is no complete checkpoint");
+  if (const uintmax_t bytes = fs::file_size(path, error); !error && bytes > kMostManifestBytes)
+    throw RuntimeError(path.string() + ": it has " + std::to_string(bytes) + " bytes, and no manifest has more than " +
+                       std::to_string(kMostManifestBytes) + ": the checkpoint is damaged");
   return ParseManifest(ReadFile(path), path.string());
 }
 

@@ -3,6 +3,8 @@
 #include <signal.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "test/catch.h"
@@ -45,6 +47,32 @@ TEST_CASE("A job that completes leaves its run directory and nothing else") {
   CHECK(Text(summary, "world") == "4");
   CHECK(job.Log(3).find("rank 3 of 4, local rank 1, ") == 0);
   CHECK(job.Log(3).find("127.0.0.2") != std::string::npos);
+}
+
+TEST_CASE("A run whose end cannot be written has not completed") {
+  LaunchSetting setting;
+  setting.arguments = {"--num-gpus", "1", "--output", "out", "--", "sh", "-c", "sleep 2; exit 0"};
+  LaunchedJob job(setting);
+  const std::string in_the_way = job.run_directory() + "/summary.json";
+  REQUIRE(std::filesystem::create_directory(in_the_way));
+  std::ofstream(in_the_way + "/file") << "a folder that no file can replace";
+  REQUIRE(job.Wait() == 1);
+  CHECK(job.output().find("the run directory cannot be written: ") != std::string::npos);
+  CHECK(job.output().find("failed (exit code 1): it completed, but its end is in no file") != std::string::npos);
+  CHECK(job.NothingLeft());
+}
+
+TEST_CASE("nohup: a SIGHUP that was ignored from the start ends nothing; a SIGALRM from outside never does") {
+  LaunchSetting setting;
+  setting.arguments = {"--num-gpus", "1", "--", "sleep", "3"};
+  setting.shell_prelude = "trap '' HUP";
+  LaunchedJob job(setting);
+  REQUIRE(Eventually(10, [&] { return !job.Workers().empty(); }));
+  job.Signal(SIGHUP);
+  job.Signal(SIGALRM);
+  REQUIRE(job.Wait() == 0);
+  CHECK(Text(job.Summary(), "status") == "completed");
+  CHECK(job.NothingLeft());
 }
 
 TEST_CASE("The first rank to fail gives its exit code; ranks that end because of it are its victims") {

@@ -179,6 +179,16 @@ TEST_CASE("A terminal that is stopped, or a pager that reads no further, does no
     CHECK(!job.HasEvent("node_lost"));
     CHECK(job.NothingLeft(10));
   }
+  SECTION("a pipe that nobody reads, for both streams: the run's files are there, and a signal ends it") {
+    setting.shell_prelude = "mkfifo pipe; sleep 60 < pipe & exec > pipe 2>&1";
+    setting.arguments.push_back("yes | head -n 50000");
+    LaunchedJob job(setting);
+    REQUIRE(Eventually(20, [&] { return std::filesystem::exists(job.run_directory() + "/summary.json"); }));
+    CHECK(Text(job.Summary(), "status") == "completed");
+    job.Signal(SIGTERM);
+    REQUIRE(job.Wait(15) == 0);  // 5 s after the signal
+    CHECK(job.NothingLeft(10));
+  }
   SECTION("Ctrl-S, Ctrl-Q, Ctrl-C") {
     setting.terminal = true;
     setting.arguments.push_back("yes");

@@ -113,6 +113,14 @@ TEST_CASE("EndWithin ends a process whose threads never do, with its code and la
   });
   CHECK(ended.code() == 8);
   CHECK(ended.text.empty());
+  ended = InChild([] {  // another's signal, before its time and after it was taken back
+    EndWithin(600, 7);
+    ::raise(SIGALRM);
+    EndInItsTime();
+    ::raise(SIGALRM);
+    return 5;
+  });
+  CHECK(ended.code() == 5);
   ended = InChild([] {
     EndWithin(600, 7);
     EndInItsTime();

@@ -1,6 +1,7 @@
 #include "runtime/plan/manifest.h"
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "runtime/base/checksum.h"
@@ -94,6 +95,15 @@ TEST_CASE("a manifest of another version or format says so") {
   CHECK(Contains(error("\"moment1\"", "\"moment9\""), "moment9"));
   CHECK(Contains(error("[2,3]", "[2,0]"), "impossible shape"));
   CHECK(Contains(error("[2,3]", "[]"), "dimensions"));
+}
+
+TEST_CASE("a manifest of a size that none has is refused unread") {
+  TempFolder folder;
+  const std::string path = folder.Write("manifest.json", "{");
+  std::filesystem::resize_file(path, uintmax_t{8} << 30);  // a hole
+  const std::string message = MessageOf<RuntimeError>([&] { ReadManifest(folder.path()); });
+  CHECK(Contains(message, path + ": it has 8589934592 bytes"));
+  CHECK(Contains(message, "damaged"));
 }
 
 TEST_CASE("what a manifest says is quoted on one line of its error") {

@@ -89,7 +89,7 @@ TEST_CASE("filters: each error names flag and column") {
       {{"w0", {}, {}, 1}, "--include and --num-gpus ", "give one"},
       {{{}, "w0", 1, {}}, "--exclude and --num-nodes ", "give one"},
       {{{}, "w0", {}, 1}, "--exclude and --num-gpus ", "give one"},
-      {{{}, {}, 5, {}}, "--num-nodes: 5: ", "more nodes than the hostfile has"},
+      {{{}, {}, 5, {}}, "--num-nodes: 5: ", "more nodes than there are, "},
       {{{}, {}, 0, {}}, "--num-nodes: 0: ", "not positive"},
       {{{}, {}, {}, 3}, "--num-gpus: 3: ", "more than w2 has"},
       {{{}, {}, {}, -1}, "--num-gpus: -1: ", "not positive"},
