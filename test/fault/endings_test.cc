@@ -51,7 +51,7 @@ TEST_CASE("A job that completes leaves its run directory and nothing else") {
 
 TEST_CASE("A run whose end cannot be written has not completed") {
   LaunchSetting setting;
-  setting.arguments = {"--num-gpus", "1", "--output", "out", "--", "sh", "-c", "sleep 2; exit 0"};
+  setting.arguments = {"--num-gpus", "1", "--", "sh", "-c", "sleep 2; exit 0"};
   LaunchedJob job(setting);
   const std::string in_the_way = job.run_directory() + "/summary.json";
   REQUIRE(std::filesystem::create_directory(in_the_way));

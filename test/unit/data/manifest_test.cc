@@ -98,7 +98,7 @@ TEST_CASE("a manifest of another version or format says so") {
 }
 
 TEST_CASE("a manifest of a size that none has is refused unread") {
-  TempFolder folder;
+  test::TempFolder folder;
   const std::string path = folder.Write("manifest.json", "{");
   std::filesystem::resize_file(path, uintmax_t{8} << 30);  // a hole
   const std::string message = MessageOf<RuntimeError>([&] { ReadManifest(folder.path()); });
