@@ -1,9 +1,7 @@
 #include "launcher/job_run.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -151,7 +149,7 @@ class Run {
     screen_->Close();
     agents_.EndAll();
     const int code = WriteEnd();  // before anything is waited for that a reader of the screen may never do
-    if (!Await([this] { return screen_->Close(); }) || !Await([] { return CanWrite(STDERR_FILENO); }))
+    if (!Await([this] { return screen_->Close(); }) || !Await(ErrorsAreRead))
       EndWithin(kEndSeconds, code);  // the last words may block
     TellEnd(code);
     return code;
@@ -168,12 +166,6 @@ class Run {
       if (event && std::holds_alternative<SignalArrived>(*event)) return false;
     }
     return true;
-  }
-
-  /// Whether a write of some lines would not wait. What is closed or broken does not make anybody wait.
-  static bool CanWrite(int fd) {
-    pollfd wanted{fd, POLLOUT, 0};
-    return ::poll(&wanted, 1, 0) != 0;
   }
 
   // ---- before the workers

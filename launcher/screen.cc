@@ -1,5 +1,6 @@
 #include "launcher/screen.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -153,6 +154,11 @@ std::unique_ptr<Screen> MakeScreen(const ScreenJob& job) {
   bool moves = terminal && *terminal && std::string_view(terminal) != "dumb";
   if (moves && IsTerminal(STDOUT_FILENO)) return std::make_unique<LiveScreen>(job);
   return std::make_unique<LineScreen>(job);
+}
+
+bool ErrorsAreRead() {
+  pollfd wanted{STDERR_FILENO, POLLOUT, 0};
+  return ::poll(&wanted, 1, 0) != 0;
 }
 
 }  // namespace ds

@@ -45,6 +45,9 @@ class Screen {
 /// The live view when standard output is a terminal that can move its cursor, else lines. NO_COLOR is respected.
 std::unique_ptr<Screen> MakeScreen(const ScreenJob& job);
 
+/// Whether some lines written to standard error would not wait for who reads it. Nobody waits for what is closed.
+bool ErrorsAreRead();
+
 /// A line made safe for a terminal: UTF-8, without control characters other than tab and without escape sequences but,
 /// with `color`, those of colors (SGR), which end with the line. Of a line with carriage returns what they left to see.
 std::string TerminalLine(std::string_view line, bool color);

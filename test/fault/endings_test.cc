@@ -51,11 +51,15 @@ TEST_CASE("A job that completes leaves its run directory and nothing else") {
 
 TEST_CASE("A run whose end cannot be written has not completed") {
   LaunchSetting setting;
-  setting.arguments = {"--num-gpus", "1", "--", "sh", "-c", "sleep 2; exit 0"};
+  setting.arguments = {"--num-gpus", "1", "--", "sh", "-c", "while [ ! -e \"$GO\" ]; do sleep 0.05; done"};
+  const ds::test::TemporaryFolder folder;
+  const std::string go = folder.path() + "/go";
+  setting.environment = {{"GO", go}};
   LaunchedJob job(setting);
   const std::string in_the_way = job.run_directory() + "/summary.json";
   REQUIRE(std::filesystem::create_directory(in_the_way));
   std::ofstream(in_the_way + "/file") << "a folder that no file can replace";
+  std::ofstream(go) << "";
   REQUIRE(job.Wait() == 1);
   CHECK(job.output().find("the run directory cannot be written: ") != std::string::npos);
   CHECK(job.output().find("failed (exit code 1): it completed, but its end is in no file") != std::string::npos);
