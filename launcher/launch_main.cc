@@ -2,10 +2,10 @@
 #include <cstdio>
 #include <exception>
 
-#include "launcher/job.h"
-#include "launcher/job_run.h"
-#include "launcher/launch_options.h"
-#include "launcher/site_identity.h"
+#include "launcher/control/site_identity.h"
+#include "launcher/job/job.h"
+#include "launcher/options/launch_options.h"
+#include "launcher/run/job_run.h"
 #include "proto/channel.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "launcher/agents.h"
-#include "launcher/arguments.h"
 #include "launcher/bootstrap/slurm_allocation.h"
-#include "launcher/data_network.h"
-#include "launcher/node_report.h"
-#include "launcher/preflight.h"
-#include "launcher/reachability.h"
+#include "launcher/control/agents.h"
+#include "launcher/nodes/data_network.h"
+#include "launcher/nodes/node_report.h"
+#include "launcher/nodes/preflight.h"
+#include "launcher/nodes/reachability.h"
+#include "launcher/options/arguments.h"
 #include "proto/channel.h"
 #include "proto/version.h"
 #include "runtime/base/end_within.h"

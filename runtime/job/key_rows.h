@@ -1,5 +1,5 @@
-// Builders of rows of the table of keys, for the files that list them (key_sections.h): a row names its key, what may be
-// written, the default, what it means, and where in a JobSpec it goes.
+// Builders of rows of the table of keys, for the files that list them (key_sections.h): a row names its key, what may
+// be written, the default, what it means, and where in a JobSpec it goes.
 #pragma once
 
 #include <cstdint>

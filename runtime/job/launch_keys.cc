@@ -217,7 +217,8 @@ std::vector<Key> LaunchKeys() {
            "a configuration file for ssh (`ssh -F`); auto: ssh's own; `--ssh-config` wins"),
       Integer("launch.ssh_port", DS_KEY_FIELD(launch.ssh_port), 0, 65535, nullptr,
               "the port of sshd; 0: as ssh is configured; `--ssh-port` wins"),
-      Text("launch.daemon_site", "auto, or an absolute path", DS_KEY_FIELD(launch.daemon_site), ReadAbsolutePath, nullptr,
+      Text("launch.daemon_site", "auto, or an absolute path", DS_KEY_FIELD(launch.daemon_site), ReadAbsolutePath,
+           nullptr,
            "the file of the site identity that daemons know (bootstrap daemon); auto: ~/.config/deepshard/site.yaml; "
            "`--daemon-site` wins"),
       Integer("launch.daemon_port", DS_KEY_FIELD(launch.daemon_port), 0, 65535, nullptr,

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/credentials.h"
-#include "launcher/site_identity.h"
+#include "launcher/control/credentials.h"
+#include "launcher/control/site_identity.h"
 #include "runtime/base/file.h"
 #include "runtime/base/process.h"
 #include "runtime/site/site.h"

@@ -14,8 +14,8 @@
 #include <fstream>
 #include <thread>
 
-#include "launcher/credentials.h"
-#include "launcher/site_identity.h"
+#include "launcher/control/credentials.h"
+#include "launcher/control/site_identity.h"
 #include "proto/channel.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/version.h"

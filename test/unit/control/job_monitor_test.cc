@@ -1,5 +1,5 @@
 // The job's state machine on a virtual clock.
-#include "launcher/job_monitor.h"
+#include "launcher/run/job_monitor.h"
 
 #include <signal.h>
 

@@ -1,6 +1,6 @@
 // Whether a machine is there is read off the connection to it: its kernel acknowledges while its processes are stopped.
 // The path is cut in network namespaces, where this user may make any.
-#include "launcher/link_watch.h"
+#include "launcher/control/link_watch.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

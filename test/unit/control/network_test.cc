@@ -1,9 +1,9 @@
 // Which addresses the launcher and the workers use.
-#include "launcher/network.h"
+#include "launcher/control/network.h"
 
 #include <algorithm>
 
-#include "launcher/data_network.h"
+#include "launcher/nodes/data_network.h"
 #include "proto/deepshard.pb.h"
 #include "runtime/base/socket.h"
 #include "test/catch.h"

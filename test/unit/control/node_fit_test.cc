@@ -1,5 +1,5 @@
 // A job on some of its hosts: the same global batch, at a width that divides it.
-#include "launcher/node_fit.h"
+#include "launcher/nodes/node_fit.h"
 
 #include "runtime/base/error.h"
 #include "test/catch.h"

@@ -1,5 +1,5 @@
 // What the launcher makes of what nodes told; names of checks and hosts; the node's checks that hang.
-#include "launcher/preflight.h"
+#include "launcher/nodes/preflight.h"
 
 #include <atomic>
 #include <chrono>
@@ -9,9 +9,9 @@
 
 #include "agent/preflight/preflight.h"
 #include "agent/preflight/prober.h"
-#include "launcher/node_report.h"
-#include "launcher/preflight_needs.h"
-#include "launcher/reachability.h"
+#include "launcher/nodes/node_report.h"
+#include "launcher/nodes/preflight_needs.h"
+#include "launcher/nodes/reachability.h"
 #include "runtime/base/error.h"
 #include "runtime/job/preflight_names.h"
 #include "test/catch.h"

@@ -1,9 +1,9 @@
 // Ranks that make no progress: far longer than they ever took, and who of them holds the others up. On a virtual clock.
-#include "launcher/progress_watch.h"
+#include "launcher/run/progress_watch.h"
 
 #include <algorithm>
 
-#include "launcher/job_monitor.h"
+#include "launcher/run/job_monitor.h"
 #include "test/catch.h"
 
 namespace ds {

@@ -1,10 +1,10 @@
 // What the screens show.
-#include "launcher/screen.h"
+#include "launcher/screen/screen.h"
 
 #include <limits>
 
-#include "launcher/node_report.h"
-#include "launcher/rank_map.h"
+#include "launcher/job/rank_map.h"
+#include "launcher/nodes/node_report.h"
 #include "test/catch.h"
 
 namespace ds {

@@ -1,5 +1,5 @@
 // The screen's writer: nobody waits for a reader that has stopped.
-#include "launcher/screen_writer.h"
+#include "launcher/screen/screen_writer.h"
 
 #include <unistd.h>
 

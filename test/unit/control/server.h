@@ -8,8 +8,8 @@
 #include <string>
 
 #include "agent/launcher_link.h"
-#include "launcher/control_server.h"
-#include "launcher/credentials.h"
+#include "launcher/control/control_server.h"
+#include "launcher/control/credentials.h"
 #include "proto/channel.h"
 #include "proto/deepshard.grpc.pb.h"
 #include "proto/hand_over.h"

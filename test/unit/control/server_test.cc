@@ -7,7 +7,7 @@
 #include <future>
 #include <mutex>
 
-#include "launcher/rendezvous.h"
+#include "launcher/control/rendezvous.h"
 #include "runtime/base/error.h"
 #include "test/catch.h"
 #include "test/unit/control/server.h"

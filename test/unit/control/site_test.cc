@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "launcher/bootstrap/daemon_trouble.h"
-#include "launcher/credentials.h"
-#include "launcher/site_identity.h"
+#include "launcher/control/credentials.h"
+#include "launcher/control/site_identity.h"
 #include "proto/channel.h"
 #include "proto/daemon.grpc.pb.h"
 #include "runtime/base/error.h"
