@@ -13,6 +13,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/exec/bind.h"
+#include "runtime/exec/pending_update.h"
 #include "runtime/exec/timeline.h"
 #include "runtime/exec/watch.h"
 
@@ -68,7 +69,7 @@ struct StepInputs {
 
 struct StepOutcome {
   StepSums sums;
-  bool stepped = false;            ///< the optimizer stepped
+  bool stepped = false;            ///< the optimizer stepped, or left what is pending to the next step
   std::vector<double> local_loss;  ///< a micro-batch: the sum of this rank's losses
   Timeline timeline;
 };
@@ -76,7 +77,8 @@ struct StepOutcome {
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// Runs the plan once. After an Error the executor is of no further use.
+  /// Runs the plan once: first what is pending, which is done then; what this step leaves is pending after it. After an
+  /// Error the executor is of no further use.
   virtual StepOutcome Run(const StepInputs& inputs) = 0;
 };
 
@@ -91,6 +93,7 @@ struct ExecutorContext {
   FileTier* files = nullptr;  ///< where the plan's file tier is; null: it has none
   /// A GPU's kernels share it: memory of the device, u8 (kernels/workspace.h).
   Tensor workspace;
+  PendingUpdate* pending = nullptr;  ///< what a run leaves to the next; null: the plan has no pending actions
 };
 
 std::unique_ptr<Executor> MakeExecutor(const ExecutorContext& context);

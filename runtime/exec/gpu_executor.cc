@@ -52,12 +52,13 @@ struct Own {
 
   Own(Carver& carver, const ModelLayout& layout, const Plan& plan, MicroBatchShape shape) {
     const int64_t width = static_cast<int64_t>(layout.units.size()) + kNormFacts;
-    for (int64_t m = 0; m < plan.options.micro_batches; ++m) {
+    const int64_t micro_batches = MicroBatchesOf(plan.options);
+    for (int64_t m = 0; m < micro_batches; ++m) {
       tokens.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
       targets.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
       if (ReadsFirstKeys(layout)) first_key.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
     }
-    losses = carver.Take(DType::f64, Shape{plan.options.micro_batches});
+    losses = carver.Take(DType::f64, Shape{micro_batches});
     facts = carver.Take(DType::f64, Shape{width});
     gathered = carver.Take(DType::f64, Shape{plan.options.ranks * width});
     gradient_scale = carver.Take(DType::f32, Shape{1});
@@ -117,7 +118,8 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
 
   auto take_host = [this](Carver& carver) {
     const int64_t parts = first_key_.empty() ? 2 : 3;
-    host_batches_ = carver.Take(DType::i32, Shape{parts * plan_.options.micro_batches, shape_.samples, shape_.tokens});
+    host_batches_ =
+        carver.Take(DType::i32, Shape{parts * MicroBatchesOf(plan_.options), shape_.samples, shape_.tokens});
     host_losses_ = carver.Take(DType::f64, losses_.shape);
     host_gathered_ = carver.Take(DType::f64, gathered_.shape);
     host_skip_ = carver.Take(DType::i32, skip_.shape);
@@ -129,15 +131,12 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
   pinned_ = {gpu->AllocateHost(count.used()), [gpu](void* memory) { gpu->FreeHost(memory); }};
   Carver host(Tensor(pinned_.get(), DType::u8, Shape{count.used()}));
   take_host(host);
-  tiers_ = std::make_unique<TierStreams>(context, actions_, done_, streams_,
-                                         TierStreams::Decision{host_scale_.as<float>(), host_skip_.as<int32_t>()});
+  tiers_ = std::make_unique<TierStreams>(context, actions_, done_, streams_);
 }
 
 StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
   StepOutcome outcome;
-  if (inputs.micro_batches.size() != static_cast<size_t>(plan_.options.micro_batches))
-    throw RuntimeError(std::to_string(inputs.micro_batches.size()) + " micro-batches for a plan of " +
-                       std::to_string(plan_.options.micro_batches));
+  RequireMicroBatches(inputs, plan_.options);
   SetFailpointScope(plan_.options.rank, attempt_);
   const RunningPlan running([this](size_t action) { return names_[action]; });
   Step step{inputs, outcome, Clock::now()};
@@ -251,6 +250,7 @@ void GpuExecutor::Enqueue(Step& step, size_t index) {
 
 void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext& kernel) {
   Timeline& timeline = step.outcome.timeline;
+  if (tiers_->LeavesOut(*bound.action)) return;
   switch (bound.action->kind) {
     case ActionKind::forward:
     case ActionKind::recompute:
@@ -292,8 +292,8 @@ void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext&
 void GpuExecutor::StepBucket(const BoundAction& bound, const KernelContext& kernel) {
   const Action& action = *bound.action;
   optimizer_->RoundBucket(kernel, action.unit, action.bucket, bound.state);
-  optimizer_->StepBucket(kernel, {gradient_scale_.as<float>(), skip_.as<int32_t>()}, action.unit, action.bucket,
-                         bound.state);
+  optimizer_->StepBucket(kernel, optimizer_->scalars(), {gradient_scale_.as<float>(), skip_.as<int32_t>()}, action.unit,
+                         action.bucket, bound.state);
 }
 
 void GpuExecutor::Compute(Step& step, BoundAction& bound, const KernelContext& kernel) {
@@ -371,7 +371,7 @@ void GpuExecutor::FinishStep(Step& step) {
 
   const double* losses = host_losses_.as<double>();
   step.outcome.local_loss.assign(losses, losses + host_losses_.numel());
-  if (!plan_.options.training) return;
+  if (!plan_.options.training || plan_.options.updates_only) return tiers_->End(false, 0);
   const double* gathered = host_gathered_.as<double>();
   step.outcome.sums =
       SumRanks({gathered, static_cast<size_t>(host_gathered_.numel())}, layout_.units.size(), plan_.options.ranks);
@@ -381,6 +381,7 @@ void GpuExecutor::FinishStep(Step& step) {
     throw RuntimeError(std::string("the GPU ") + (stepped ? "skipped" : "took") +
                        " an optimizer step that the host decided otherwise about, from the same numbers: suspect its "
                        "memory");
+  tiers_->End(stepped, host_scale_.as<float>()[0]);
 }
 
 void GpuExecutor::CheckCommunicators() {

@@ -33,9 +33,6 @@ struct HostExecutor::Step {
   StepOutcome& outcome;
   Clock::time_point begin;
   Timeline of_stream[kStreams];
-  /// A bucket's gradient is not finite, or nothing may be stepped: no later bucket is stepped early. Of the host
-  /// stream.
-  bool withheld;
 };
 
 HostExecutor::HostExecutor(const ExecutorContext& context)
@@ -47,7 +44,7 @@ HostExecutor::HostExecutor(const ExecutorContext& context)
       attempt_(context.attempt),
       actions_(Bind(context.bind)),
       events_(context.bind.plan.actions.size()),
-      host_work_(plan_, optimizer_, context.files) {
+      host_work_(plan_, optimizer_, context.files, context.pending) {
   for (size_t i = 0; i < actions_.size(); ++i) of_stream_[Index(actions_[i].action->stream)].push_back(i);
   for (int stream = 0; stream < kStreams; ++stream) {
     if (of_stream_[stream].empty()) continue;
@@ -58,9 +55,7 @@ HostExecutor::HostExecutor(const ExecutorContext& context)
 StepOutcome HostExecutor::Run(const StepInputs& inputs) {
   StepOutcome outcome;
   outcome.local_loss.assign(inputs.micro_batches.size(), 0.0);
-  if (inputs.micro_batches.size() != static_cast<size_t>(plan_.options.micro_batches))
-    throw RuntimeError(std::to_string(inputs.micro_batches.size()) + " micro-batches for a plan of " +
-                       std::to_string(plan_.options.micro_batches));
+  RequireMicroBatches(inputs, plan_.options);
   events_.Reset();
   const RunningPlan running([this](size_t index) { return Describe(layout_, plan_, index); });
   Step step{inputs, outcome, Clock::now(), {}};
@@ -74,6 +69,7 @@ StepOutcome HostExecutor::Run(const StepInputs& inputs) {
   for (auto& thread : threads_)
     if (thread) thread->Join();
   failure_.Rethrow();
+  host_work_.End(outcome.stepped, gradient_scale_);
 
   const Clock::time_point end = Clock::now();
   Timeline& total = outcome.timeline;
@@ -139,6 +135,7 @@ void HostExecutor::RunStream(Step& step, StreamKind stream) noexcept {
 
 void HostExecutor::RunAction(Step& step, BoundAction& bound, size_t index) {
   const KernelContext& kernel = step.inputs.context.kernel;
+  if (host_work_.LeavesOut(*bound.action)) return;
   switch (bound.action->kind) {
     case ActionKind::forward:
     case ActionKind::recompute:
@@ -162,8 +159,7 @@ void HostExecutor::RunAction(Step& step, BoundAction& bound, size_t index) {
     case ActionKind::squares:
       return host_work_.Squares({}, bound);
     case ActionKind::optimizer_step:
-      if (bound.action->stream == StreamKind::host)
-        return host_work_.StepBucket({}, bound, step.outcome.stepped, gradient_scale_);
+      if (bound.action->stream == StreamKind::host) return host_work_.StepBucket({}, bound);
       if (bound.action->bucket >= 0) return StepBucket(step, bound);
       if (step.outcome.stepped)
         optimizer_->StepUnit(kernel, {&gradient_scale_}, bound.action->unit, bound.step_whole, bound.state);
@@ -186,7 +182,7 @@ void HostExecutor::StepBucket(Step& step, const BoundAction& bound) {
   const KernelContext& kernel = step.inputs.context.kernel;
   const Action& action = *bound.action;
   if (step.outcome.stepped)
-    optimizer_->StepBucket(kernel, {&gradient_scale_}, action.unit, action.bucket, bound.state);
+    optimizer_->StepBucket(kernel, optimizer_->scalars(), {&gradient_scale_}, action.unit, action.bucket, bound.state);
   else
     optimizer_->RoundBucket(kernel, action.unit, action.bucket, bound.state);
 }

@@ -2,12 +2,21 @@
 
 #include <cmath>
 
+#include "runtime/base/error.h"
+
 namespace ds {
 namespace {
 
 enum Notice { kStopAsked = 1, kCheckpointFailed = 2 };
 
 }  // namespace
+
+void RequireMicroBatches(const StepInputs& inputs, const PlanOptions& options) {
+  const int64_t wanted = MicroBatchesOf(options);
+  if (inputs.micro_batches.size() != static_cast<size_t>(wanted))
+    throw RuntimeError(std::to_string(inputs.micro_batches.size()) + " micro-batches for a plan of " +
+                       std::to_string(wanted));
+}
 
 double NoticesOf(const StepInputs& inputs) {
   return (inputs.stop ? kStopAsked : 0) | (inputs.checkpoint_failed ? kCheckpointFailed : 0);

@@ -14,6 +14,9 @@ enum NormFact { kLossSum, kNotices, kBadMicroBatch, kNormFacts };
 static_assert(kNormFacts == kNormExtras, "the plan prices what executors send");
 static_assert(kNormFacts == kStepFacts, "WriteStepFacts writes them");
 
+/// Throws RuntimeError unless there are as many as the plan takes.
+void RequireMicroBatches(const StepInputs& inputs, const PlanOptions& options);
+
 /// What a rank may tell the others in kNotices: bits.
 double NoticesOf(const StepInputs& inputs);
 

@@ -23,7 +23,7 @@ constexpr std::chrono::microseconds kEventPoll{20};  // between looks at a GPU's
 }  // namespace
 
 TierStreams::TierStreams(const ExecutorContext& context, std::vector<BoundAction>& actions,
-                         const std::vector<GpuEvent>& done, void* const* streams, Decision decision)
+                         const std::vector<GpuEvent>& done, void* const* streams)
     : layout_(context.bind.layout),
       plan_(context.bind.plan),
       gpu_(*context.gpu),
@@ -32,8 +32,7 @@ TierStreams::TierStreams(const ExecutorContext& context, std::vector<BoundAction
       actions_(actions),
       done_(done),
       streams_(streams),
-      decision_(decision),
-      host_work_(context.bind.plan, context.optimizer, context.files),
+      host_work_(context.bind.plan, context.optimizer, context.files, context.pending),
       there_(actions.size()) {
   for (size_t i = 0; i < actions_.size(); ++i) {
     const StreamKind stream = actions_[i].action->stream;
@@ -98,12 +97,13 @@ void TierStreams::RunStream(StreamKind stream) noexcept {
       const RunningAction running(Index(stream), index);
       const Clock::time_point begin = Clock::now();
       if (FailpointsSet()) Failpoint(FailpointOf(layout_, plan_, inputs_->context.step, index));
-      Do(bound);
+      const bool left_out = LeavesOut(*bound.action);
+      if (!left_out) Do(bound);
       if (OnGpu(stream) && bound.action->signals) gpu_.Record(done_[index].get(), streams_[Index(stream)]);
       if (inputs_->watch) inputs_->watch->After(inputs_->context.kernel, bound, static_cast<int>(index));
       const Clock::time_point end = Clock::now();
       times.seconds[Index(bound.action->kind)] += Seconds(end - begin);
-      times.bytes[Index(bound.action->kind)] += bound.action->bytes;
+      times.bytes[Index(bound.action->kind)] += left_out ? 0 : bound.action->bytes;
       if (inputs_->trace)
         times.spans.push_back(Span{static_cast<int>(index), Seconds(begin - begin_), Seconds(end - begin_)});
     } catch (const StreamCancelled&) {
@@ -150,7 +150,7 @@ void TierStreams::Do(BoundAction& bound) {
     case ActionKind::squares:
       return host_work_.Squares(kernel, bound);
     case ActionKind::optimizer_step:
-      return host_work_.StepBucket(kernel, bound, *decision_.skip == 0, *decision_.gradient_scale);
+      return host_work_.StepBucket(kernel, bound);
     default:
       throw RuntimeError("an action of the host stream is of no kind that the host computes");
   }

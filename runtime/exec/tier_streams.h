@@ -23,16 +23,10 @@ class TierStreams {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Where Norm's copies bring what the device decided: page-locked memory.
-  struct Decision {
-    const float* gradient_scale = nullptr;
-    const int32_t* skip = nullptr;
-  };
-
   /// actions, done: the executor's bound actions, and the events of those that signal on a GPU's stream; `streams`: the
   /// GPU's of fetch and store, by StreamKind. All outlive this.
   TierStreams(const ExecutorContext& context, std::vector<BoundAction>& actions, const std::vector<GpuEvent>& done,
-              void* const* streams, Decision decision);
+              void* const* streams);
 
   static bool Runs(StreamKind stream) { return stream >= StreamKind::fetch; }
   static bool OnGpu(StreamKind stream) { return stream <= StreamKind::store; }
@@ -50,6 +44,9 @@ class TierStreams {
   /// Ends the step after a failure elsewhere, and waits for the threads. Rethrows what failed here first, if anything
   /// did.
   void Cancel();
+  /// After AwaitAll: what HostWork::End does.
+  void End(bool stepped, float gradient_scale) { host_work_.End(stepped, gradient_scale); }
+  bool LeavesOut(const Action& action) const { return host_work_.LeavesOut(action); }
   /// After AwaitAll: adds the times and bytes of the step.
   void AddTo(Timeline& timeline);
 
@@ -66,7 +63,6 @@ class TierStreams {
   std::vector<BoundAction>& actions_;
   const std::vector<GpuEvent>& done_;
   void* const* streams_;
-  const Decision decision_;
   HostWork host_work_;
   bool any_ = false;
   EventTable there_;

@@ -41,31 +41,31 @@ void Optimizer::BeginStep(const Rates& rates, int64_t steps_done) {
   const bool decoupled = config_.kind == OptimizerKind::adamw;
   for (int i = 0; i < 2; ++i) {
     const double decay = i == 1 ? config_.weight_decay : 0.0;
-    adam_[i] = MakeAdamScalars(rates.lr, beta1, beta2, config_.eps, decay, decoupled, config_.bias_correction,
-                               steps_done + 1, kGradientScale);
-    sgd_[i] = SgdScalars{kGradientScale,
-                         static_cast<float>(rates.lr),
-                         static_cast<float>(config_.momentum),
-                         static_cast<float>(1 - config_.dampening),
-                         static_cast<float>(decay),
-                         config_.nesterov,
-                         steps_done == 0};
-    lion_[i] = LionScalars{kGradientScale,
-                           static_cast<float>(rates.lr),
-                           static_cast<float>(beta1),
-                           static_cast<float>(1 - beta1),
-                           static_cast<float>(beta2),
-                           static_cast<float>(1 - beta2),
-                           static_cast<float>(1 - rates.lr * decay)};
-    adagrad_[i] = AdagradScalars{kGradientScale, static_cast<float>(rates.lr), static_cast<float>(config_.eps),
-                                 static_cast<float>(decay)};
-    rmsprop_[i] = RmsPropScalars{kGradientScale,
+    scalars_.adam[i] = MakeAdamScalars(rates.lr, beta1, beta2, config_.eps, decay, decoupled, config_.bias_correction,
+                                       steps_done + 1, kGradientScale);
+    scalars_.sgd[i] = SgdScalars{kGradientScale,
                                  static_cast<float>(rates.lr),
-                                 static_cast<float>(config_.alpha),
-                                 static_cast<float>(1 - config_.alpha),
-                                 static_cast<float>(config_.eps),
                                  static_cast<float>(config_.momentum),
-                                 static_cast<float>(decay)};
+                                 static_cast<float>(1 - config_.dampening),
+                                 static_cast<float>(decay),
+                                 config_.nesterov,
+                                 steps_done == 0};
+    scalars_.lion[i] = LionScalars{kGradientScale,
+                                   static_cast<float>(rates.lr),
+                                   static_cast<float>(beta1),
+                                   static_cast<float>(1 - beta1),
+                                   static_cast<float>(beta2),
+                                   static_cast<float>(1 - beta2),
+                                   static_cast<float>(1 - rates.lr * decay)};
+    scalars_.adagrad[i] = AdagradScalars{kGradientScale, static_cast<float>(rates.lr), static_cast<float>(config_.eps),
+                                         static_cast<float>(decay)};
+    scalars_.rmsprop[i] = RmsPropScalars{kGradientScale,
+                                         static_cast<float>(rates.lr),
+                                         static_cast<float>(config_.alpha),
+                                         static_cast<float>(1 - config_.alpha),
+                                         static_cast<float>(config_.eps),
+                                         static_cast<float>(config_.momentum),
+                                         static_cast<float>(decay)};
   }
 }
 
@@ -78,13 +78,13 @@ void Optimizer::PlaceUnit(int unit, bool whole, const UnitState& state) const {
 void Optimizer::StepUnit(const KernelContext& context, const StepControl& control, int unit, bool whole,
                          const UnitState& state) const {
   const std::vector<Run>& runs = whole ? whole_runs_[unit] : shard_runs_[unit];
-  for (const Run& run : runs) StepRun(context, control, run, state);
+  for (const Run& run : runs) StepRun(context, scalars_, control, run, state);
 }
 
-void Optimizer::StepBucket(const KernelContext& context, const StepControl& control, int unit, int bucket,
-                           const UnitState& state) const {
+void Optimizer::StepBucket(const KernelContext& context, const StepScalars& scalars, const StepControl& control,
+                           int unit, int bucket, const UnitState& state) const {
   for (const Run& run : shard_runs_[unit])
-    if (run.bucket == bucket) StepRun(context, control, run, state);
+    if (run.bucket == bucket) StepRun(context, scalars, control, run, state);
 }
 
 void Optimizer::RoundBucket(const KernelContext& context, int unit, int bucket, const UnitState& state) const {
@@ -95,8 +95,8 @@ void Optimizer::RoundBucket(const KernelContext& context, int unit, int bucket, 
            state.working.Part(run.range, run.begin, run.count));
 }
 
-void Optimizer::StepRun(const KernelContext& context, const StepControl& control, const Run& run,
-                        const UnitState& state) const {
+void Optimizer::StepRun(const KernelContext& context, const StepScalars& scalars, const StepControl& control,
+                        const Run& run, const UnitState& state) const {
   auto part = [&](const UnitTensor& tensor) {
     return tensor.data ? tensor.Part(run.range, run.begin, run.count) : Tensor();
   };
@@ -104,17 +104,17 @@ void Optimizer::StepRun(const KernelContext& context, const StepControl& control
   switch (config_.kind) {
     case OptimizerKind::adam:
     case OptimizerKind::adamw:
-      return AdamStep(context, adam_[run.decay], gradient, master, part(state.moment1), part(state.moment2), working,
-                      control);
+      return AdamStep(context, scalars.adam[run.decay], gradient, master, part(state.moment1), part(state.moment2),
+                      working, control);
     case OptimizerKind::sgd:
-      return SgdStep(context, sgd_[run.decay], gradient, master, part(state.moment1), working, control);
+      return SgdStep(context, scalars.sgd[run.decay], gradient, master, part(state.moment1), working, control);
     case OptimizerKind::lion:
-      return LionStep(context, lion_[run.decay], gradient, master, part(state.moment1), working, control);
+      return LionStep(context, scalars.lion[run.decay], gradient, master, part(state.moment1), working, control);
     case OptimizerKind::adagrad:
-      return AdagradStep(context, adagrad_[run.decay], gradient, master, part(state.moment1), working, control);
+      return AdagradStep(context, scalars.adagrad[run.decay], gradient, master, part(state.moment1), working, control);
     case OptimizerKind::rmsprop:
-      return RmsPropStep(context, rmsprop_[run.decay], gradient, master, part(state.moment1), part(state.moment2),
-                         working, control);
+      return RmsPropStep(context, scalars.rmsprop[run.decay], gradient, master, part(state.moment1),
+                         part(state.moment2), working, control);
   }
 }
 

@@ -17,6 +17,16 @@ struct UnitState {
   UnitTensor gradient, master, moment1, moment2, working;
 };
 
+/// The numbers of one step, computed once on the host: learning rate, decay, bias corrections. Of each kind of
+/// optimizer, without and with weight decay.
+struct StepScalars {
+  AdamScalars adam[2];
+  SgdScalars sgd[2];
+  LionScalars lion[2];
+  AdagradScalars adagrad[2];
+  RmsPropScalars rmsprop[2];
+};
+
 class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, const ModelLayout& layout, int rank);
@@ -27,14 +37,16 @@ class Optimizer {
 
   /// Computes the scalars of the step after `steps_done` optimizer steps. Not while a StepUnit runs.
   void BeginStep(const Rates& rates, int64_t steps_done);
+  const StepScalars& scalars() const { return scalars_; }  ///< of the step begun last
 
   /// Steps `unit`: all of it (ZeRO-0), or the shard of this rank. `control`: what gradients are multiplied by
   /// (clipping, and the inverse of the loss scale; 1 when absent), and whether the step is skipped.
   void StepUnit(const KernelContext& context, const StepControl& control, int unit, bool whole,
                 const UnitState& state) const;
-  /// The same of this rank's piece of one bucket. Tensors of `state` may hold that piece alone.
-  void StepBucket(const KernelContext& context, const StepControl& control, int unit, int bucket,
-                  const UnitState& state) const;
+  /// The same of this rank's piece of one bucket, by the scalars of this step or of an earlier one. Tensors of `state`
+  /// may hold that piece alone.
+  void StepBucket(const KernelContext& context, const StepScalars& scalars, const StepControl& control, int unit,
+                  int bucket, const UnitState& state) const;
   /// Rounds the piece's master into its working copy, as a step does: where a step is skipped whose working copy goes
   /// to memory of its own.
   void RoundBucket(const KernelContext& context, int unit, int bucket, const UnitState& state) const;
@@ -48,15 +60,12 @@ class Optimizer {
     int bucket = 0;  ///< of a shard's run: the index of its range
   };
   void AddRuns(const ParamUnit& unit, const std::vector<ShardRange>& ranges, std::vector<Run>& runs) const;
-  void StepRun(const KernelContext& context, const StepControl& control, const Run& run, const UnitState& state) const;
+  void StepRun(const KernelContext& context, const StepScalars& scalars, const StepControl& control, const Run& run,
+               const UnitState& state) const;
 
   OptimizerConfig config_;
   std::vector<std::vector<Run>> shard_runs_, whole_runs_;  ///< a unit
-  AdamScalars adam_[2];                                    ///< without and with weight decay
-  SgdScalars sgd_[2];
-  LionScalars lion_[2];
-  AdagradScalars adagrad_[2];
-  RmsPropScalars rmsprop_[2];
+  StepScalars scalars_;
 };
 
 }  // namespace ds

@@ -18,7 +18,7 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
     action.micro_batch = static_cast<int>(micro_batch);
     needed.push_back(action);
   };
-  for (int64_t m = 0; m < options.micro_batches; ++m) {
+  for (int64_t m = 0; m < MicroBatchesOf(options); ++m) {
     for (size_t s = 0; s < layout.segments.size(); ++s) {
       compute(ActionKind::forward, s, m);
       if (!options.training) continue;
@@ -30,10 +30,23 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
   if (!options.training) return needed;
 
   const std::vector<bool> offloaded = OffloadedUnits(layout, options);
-  const auto of_buckets = [&](ActionKind kind, StreamKind stream, int unit) {
-    for (size_t b = 0; b < layout.units[unit].buckets.size(); ++b)
+  const auto of_buckets = [&](ActionKind kind, StreamKind stream, int unit, bool pending = false) {
+    for (size_t b = 0; b < layout.units[unit].buckets.size(); ++b) {
       needed.push_back(UnitAction(kind, stream, unit, static_cast<int>(b)));
+      needed.back().pending = pending;
+    }
   };
+  const auto gathers = [&](int unit, bool pending) {
+    if (options.stage > 0 && !ShardsParameters(layout.units[unit], options))
+      of_buckets(ActionKind::gather, StreamKind::gather, unit, pending);
+  };
+  const bool defers = DefersUpdates(options);
+  for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit) {
+    if (!defers || !offloaded[unit]) continue;
+    of_buckets(ActionKind::optimizer_step, StreamKind::host, unit, true);
+    gathers(unit, true);
+  }
+  if (options.updates_only) return needed;
   const int64_t first = ReducesEachMicroBatch(options) ? 0 : options.micro_batches - 1;
   std::vector<int> uses(layout.units.size(), 0);
   for (size_t s = 0; s < layout.slots.size(); ++s) {
@@ -61,13 +74,12 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
     const int unit = static_cast<int>(u);
     const bool below = ShardsParameters(layout.units[u], options) && options.placement.parameters != Tier::device;
     if (offloaded[u]) of_buckets(ActionKind::squares, StreamKind::host, unit);
+    if (offloaded[u] && defers) continue;
     if (offloaded[u] || below)
       of_buckets(ActionKind::optimizer_step, offloaded[u] ? StreamKind::host : StreamKind::compute, unit);
     else
       needed.push_back(UnitAction(ActionKind::optimizer_step, StreamKind::compute, unit));
-    if (options.stage == 0 || ShardsParameters(layout.units[u], options)) continue;
-    for (size_t b = 0; b < layout.units[u].buckets.size(); ++b)
-      needed.push_back(UnitAction(ActionKind::gather, StreamKind::gather, static_cast<int>(u), static_cast<int>(b)));
+    gathers(unit, false);
   }
   return needed;
 }

@@ -28,6 +28,7 @@ class ShapeChecker {
     for (size_t a = 0; a < plan_.actions.size(); ++a) {
       if (!CheckIndices(a)) continue;
       CheckStream(a);
+      CheckPending(a);
       CheckTiers(a);
       CheckWaits(a);
       CheckOperands(a);
@@ -156,6 +157,18 @@ class ShapeChecker {
       faults_.At(a, std::string("is on the ") + NameOf(plan_.actions[a].stream) + " stream, not on " + NameOf(stream));
   }
 
+  /// Only what belongs to the host's updates can be left out.
+  void CheckPending(size_t a) {
+    const Action& action = plan_.actions[a];
+    if (!action.pending) return;
+    const Use* whole = action.Find(Operand::whole);
+    const bool of_update =
+        action.kind == ActionKind::optimizer_step || IsMove(action) ||
+        (action.kind == ActionKind::gather && whole && plan_.buffers[whole->buffer].kind == BufferKind::resident);
+    if (!DefersUpdates(plan_.options) || !of_update || action.unit < 0 || !offloaded_[action.unit])
+      faults_.At(a, "cannot be of the step before: the host left nothing of it");
+  }
+
   /// Operands lie where the action computes; a move's are neighbours.
   void CheckTiers(size_t a) {
     const Action& action = plan_.actions[a];
@@ -260,8 +273,6 @@ class ShapeChecker {
     state(StateKind::master, resident_.master[action.unit], Access::update);
     state(StateKind::moment1, resident_.moment1[action.unit], Access::update);
     state(StateKind::moment2, resident_.moment2[action.unit], Access::update);
-    if (offloaded_[action.unit] && !plan_.options.placement.steps_early)
-      needs.push_back({Operand::sums, 0, Access::read, SumsBytes()});
     return needs;
   }
 

@@ -40,6 +40,8 @@ class ValueChecker {
         gradients_(plan.buffers.size()),
         gathered_(plan.buffers.size()),
         offloaded_(OffloadedUnits(layout, plan.options)),
+        deferred_(DefersUpdates(plan.options) ? offloaded_ : std::vector<bool>(layout.units.size(), false)),
+        of_update_(plan.buffers.size(), false),
         pieces_(layout, plan, resident_) {
     for (const ParamUnit& unit : layout.units) {
       stepped_.emplace_back(unit.buckets.size(), Stepped::no);
@@ -52,18 +54,24 @@ class ValueChecker {
       if (buffer.state == StateKind::gradient) gradients_[b].buckets.resize(layout.units[buffer.unit].buckets.size());
       if (buffer.kind == BufferKind::gathered) gathered_[b].assign(layout.units[buffer.unit].buckets.size(), false);
     }
+    for (size_t u = 0; u < layout.units.size(); ++u)
+      if (deferred_[u]) LeftByStepBefore(static_cast<int>(u));
   }
 
   void Run() {
     for (at_ = 0; at_ < plan_.actions.size(); ++at_) {
       const Action& action = plan_.actions[at_];
       if (IsMove(action)) {
+        for (const Use& use : action.uses) FollowPending(action, use);
         Move(action);
         continue;
       }
       for (const Use& use : action.uses) Fault(pieces_.BeforeUse(use, action.bucket));
+      for (const Use& use : action.uses) FollowPending(action, use);
       Do(action);
     }
+    for (size_t u = 0; u < layout_.units.size(); ++u)
+      if (deferred_[u] && !plan_.options.updates_only) CheckLeftToNext(static_cast<int>(u));
     for (const std::string& fault : pieces_.AtTheEnd()) faults_.Add(fault);
     for (size_t b = 0; b < plan_.buffers.size(); ++b)
       if (std::find(gathered_[b].begin(), gathered_[b].end(), true) != gathered_[b].end())
@@ -97,6 +105,41 @@ class ValueChecker {
       case ActionKind::store:
         return Move(action);
     }
+  }
+
+  // Pending updates ------------------------------------------------------------------------------------------------
+
+  int FirstSlot(int unit) const {
+    int slot = 0;
+    while (layout_.slots[slot].unit != unit) ++slot;
+    return slot;
+  }
+  std::vector<Gradient::Reduced>& ReducedOf(int unit) {
+    return gradients_[resident_.gradient[FirstSlot(unit)]].buckets;
+  }
+
+  /// What a run of the plan begins with: the gradient of the step before, reduced and, of two, summed.
+  void LeftByStepBefore(int unit) {
+    for (Gradient::Reduced& bucket : ReducedOf(unit)) bucket = {static_cast<int>(plan_.options.micro_batches), true};
+    summed_[unit].assign(summed_[unit].size(), true);
+  }
+
+  /// And what it must end with, so that the next may.
+  void CheckLeftToNext(int unit) {
+    const std::vector<Gradient::Reduced>& buckets = ReducedOf(unit);
+    for (size_t b = 0; b < buckets.size(); ++b)
+      if (buckets[b].count != plan_.options.micro_batches || (Tied(unit) && !summed_[unit][b]))
+        faults_.Add("missing: the gradient of " + layout_.units[unit].name + " bucket " + std::to_string(b) +
+                    ", which the next step's OptimizerStep reads");
+  }
+
+  /// What may be left out leaves nothing for what may not, and the other way round.
+  void FollowPending(const Action& action, const Use& use) {
+    if (plan_.buffers[use.buffer].kind != BufferKind::staging) return;
+    if (use.access != Access::write && of_update_[use.buffer] != action.pending)
+      Fault("reads " + NameOfBuffer(use.buffer) + ", which is there " +
+            (action.pending ? "of this step" : "only where the step before left an update"));
+    if (use.access != Access::read) of_update_[use.buffer] = action.pending;
   }
 
   void Fault(const std::string& text) {
@@ -153,7 +196,13 @@ class ValueChecker {
   void ReadParams(int buffer) {
     const Buffer& b = plan_.buffers[buffer];
     const std::vector<Stepped>& stepped = stepped_[b.unit];
-    if (std::any_of(stepped.begin(), stepped.end(), [](Stepped bucket) { return bucket != Stepped::no; }))
+    for (size_t i = 0; deferred_[b.unit] && i < stepped.size(); ++i)
+      if (stepped[i] != Stepped::all)
+        Fault("reads parameters of " + layout_.units[b.unit].name + " before " +
+              (stepped[i] == Stepped::no ? "OptimizerStep" : "Gather") + " of bucket " + std::to_string(i) +
+              " of the step before");
+    if (!deferred_[b.unit] &&
+        std::any_of(stepped.begin(), stepped.end(), [](Stepped bucket) { return bucket != Stepped::no; }))
       Fault("reads parameters of " + layout_.units[b.unit].name + " after their step");
     if (b.kind == BufferKind::resident) return;
     for (size_t i = 0; i < gathered_[buffer].size(); ++i)
@@ -191,7 +240,11 @@ class ValueChecker {
     }
     if (source != resident_.working[action.unit])
       Fault("does not gather from " + layout_.units[action.unit].name + "/working");
-    if (stepped != Stepped::no) Fault("gathers parameters after their step, which no segment reads");
+    if (deferred_[action.unit] && stepped == Stepped::no)
+      Fault("gathers parameters before OptimizerStep " + layout_.units[action.unit].name + " bucket " +
+            std::to_string(action.bucket) + " of the step before");
+    if (!deferred_[action.unit] && stepped != Stepped::no)
+      Fault("gathers parameters after their step, which no segment reads");
     if (gathered_[target][action.bucket]) Fault("this bucket of " + NameOfBuffer(target) + " was gathered already");
     gathered_[target][action.bucket] = true;
   }
@@ -290,7 +343,7 @@ class ValueChecker {
 
   void Step(const Action& action) {
     const bool early = offloaded_[action.unit] && plan_.options.placement.steps_early;
-    if (!early && !norm_done_) Fault("comes before Norm");
+    if (!early && !action.pending && !norm_done_) Fault("comes before Norm");
     if (early && squared_[action.unit] <= action.bucket)
       Fault("comes before Squares " + layout_.units[action.unit].name + " bucket " + std::to_string(action.bucket));
     for (const Use& use : action.uses)
@@ -301,6 +354,9 @@ class ValueChecker {
       Stepped& bucket = stepped_[action.unit][b];
       if (bucket != Stepped::no) Fault("steps what was stepped already");
       bucket = all ? Stepped::all : Stepped::own_piece;
+      if (!action.pending) return;  // the gradient is used up, and this step's may come
+      ReducedOf(action.unit)[b] = {};
+      summed_[action.unit][b] = false;
     });
   }
 
@@ -314,6 +370,8 @@ class ValueChecker {
   std::vector<std::vector<bool>> gathered_;    // of a gathered buffer: its buckets
   std::vector<std::vector<Stepped>> stepped_;  // of a unit: its buckets
   const std::vector<bool> offloaded_;          // of a unit
+  const std::vector<bool> deferred_;           // of a unit: its update is pending when a run begins
+  std::vector<bool> of_update_;                // of a staging buffer: a pending action wrote it
   std::vector<std::vector<bool>> summed_;      // of a unit: its buckets
   std::vector<int> squared_;                   // of a unit: buckets [0, n) are among the sums
   Pieces pieces_;

@@ -101,7 +101,7 @@ class ComputeOrder {
 
 void OrderCompute(const ModelLayout& layout, Plan& plan) {
   ComputeOrder order(layout, plan);
-  for (int64_t m = 0; m < plan.options.micro_batches; ++m) order.Add(m);
+  for (int64_t m = 0; m < MicroBatchesOf(plan.options); ++m) order.Add(m);
 }
 
 }  // namespace ds

@@ -16,8 +16,9 @@ int64_t ExecutorBytes(const ModelLayout& layout, const PlanOptions& options) {
   };
   const int64_t tokens = layout.segments.front().output.front().shape[0];  // of a micro-batch
   const int64_t facts = static_cast<int64_t>(layout.units.size()) + kNormExtras;
-  return options.micro_batches * (ReadsFirstKeys(layout) ? 3 : 2) * aligned(tokens * 4) +
-         aligned(options.micro_batches * 8) + aligned(facts * 8) + aligned(options.ranks * facts * 8) + 2 * aligned(4);
+  const int64_t micro_batches = MicroBatchesOf(options);
+  return micro_batches * (ReadsFirstKeys(layout) ? 3 : 2) * aligned(tokens * 4) + aligned(micro_batches * 8) +
+         aligned(facts * 8) + aligned(options.ranks * facts * 8) + 2 * aligned(4);
 }
 
 int64_t TableBytes(const ModelLayout& layout) {

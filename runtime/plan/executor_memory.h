@@ -20,7 +20,8 @@ int64_t ExecutorBytes(const ModelLayout& layout, const PlanOptions& options);
 /// What segments keep on a GPU for as long as they live: one set of tables.
 int64_t TableBytes(const ModelLayout& layout);
 
-/// A job has two: of the training step, and of the forward pass that validates.
+/// A job has two: of the training step, and of the forward pass that validates. A third, of what a step left to the
+/// next one, takes no micro-batches.
 inline constexpr int kExecutors = 2;
 
 }  // namespace ds

@@ -4,6 +4,9 @@
 // prefetched, so that its transfer runs beside this one's computation. A unit stays gathered until its next use when
 // fewer than max_reuse_distance parameters are read in between. When max_live_parameters is reached, the unit whose
 // next use is farthest goes first (Belady), right after its last use.
+//
+// A prefetch that waits for the host's update of the step before is listed behind the action that it runs beside: who
+// enqueues that action must not wait for the update.
 #include <algorithm>
 #include <map>
 
@@ -168,14 +171,22 @@ class Weaver {
         readers_(readers),
         working_(IndexResident(layout, plan).working),
         before_(readers.size()),
+        behind_(readers.size()),
         after_(readers.size()),
-        lives_of_(layout.units.size(), 0) {}
+        waits_(layout.units.size(), false),
+        lives_of_(layout.units.size(), 0) {
+    if (DefersUpdates(plan.options)) waits_ = OffloadedUnits(layout, plan.options);
+  }
 
   void Add(const Life& life) {
     const int whole = NewBuffer(life.unit);
     const int buckets = static_cast<int>(layout_.units[life.unit].buckets.size());
-    for (int b = 0; b < buckets; ++b)
-      before_[life.gathered_before].push_back(GatherBucket(layout_, plan_, life.unit, b, working_[life.unit], whole));
+    const bool behind = life.prefetched && waits_[life.unit] && lives_of_[life.unit] == 1;
+    for (int b = 0; b < buckets; ++b) {
+      Action gather = GatherBucket(layout_, plan_, life.unit, b, working_[life.unit], whole);
+      gather.beside_last = behind;
+      (behind ? behind_ : before_)[life.gathered_before].push_back(std::move(gather));
+    }
     Action release = UnitAction(ActionKind::release, StreamKind::compute, life.unit);
     release.uses = {{Operand::whole, 0, whole, Access::update}};
     after_[life.released_after].push_back(std::move(release));
@@ -193,7 +204,9 @@ class Weaver {
       const bool reader = k < readers_.size() && readers_[k].action == a;
       if (reader) append(before_[k]);
       actions.push_back(std::move(plan_.actions[a]));
-      if (reader) append(after_[k++]);
+      if (!reader) continue;
+      append(behind_[k]);
+      append(after_[k++]);
     }
     plan_.actions = std::move(actions);
   }
@@ -221,9 +234,10 @@ class Weaver {
   const ModelLayout& layout_;
   Plan& plan_;
   const std::vector<Reader>& readers_;
-  const std::vector<int> working_;                   // of a unit: its resident shard
-  std::vector<std::vector<Action>> before_, after_;  // of a reader
-  std::vector<int> lives_of_;                        // of a unit, so far
+  const std::vector<int> working_;                            // of a unit: its resident shard
+  std::vector<std::vector<Action>> before_, behind_, after_;  // of a reader
+  std::vector<bool> waits_;                                   // of a unit: for its update of the step before
+  std::vector<int> lives_of_;                                 // of a unit, so far
 };
 
 }  // namespace

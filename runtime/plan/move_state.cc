@@ -69,13 +69,14 @@ class StateMoves {
     return AddBuffer(plan_, std::move(staging));
   }
 
-  Action Move(int from, int to) const {
+  Action Move(int from, int to, bool pending) const {
     const Buffer& staging = plan_.buffers[from].kind == BufferKind::staging ? plan_.buffers[from] : plan_.buffers[to];
     Action move = MoveBetween(plan_, from, to, staging.bytes);
     move.unit = staging.unit;
     move.slot = staging.slot;
     move.bucket = staging.bucket;
     move.state = staging.state;
+    move.pending = pending;
     return move;
   }
 
@@ -103,7 +104,7 @@ class StateMoves {
     for (Tier at = tier; at != home;) {
       at = Towards(at, home);
       const int to = at == home ? use.buffer : NewStaging(use.buffer, action.bucket, at);
-      insertions_.After(a, Move(from, to));
+      insertions_.After(a, Move(from, to, action.pending));
       if (at != home) latest_[{piece.first, piece.second, at}] = {to, a};
       from = to;
     }
@@ -120,7 +121,7 @@ class StateMoves {
     for (Tier at = home; at != tier;) {
       at = Towards(at, tier);
       const int to = NewStaging(piece.first, piece.second, at);
-      moves.push_back(Move(from, to));
+      moves.push_back(Move(from, to, plan_.actions[a].pending));
       from = to;
     }
     for (size_t m = 0; m < moves.size(); ++m) {
@@ -131,7 +132,9 @@ class StateMoves {
   }
 
   /// Whether what action `used` left in staging is worth keeping until `a`: only work on this very piece lies between.
+  /// What is pending may be left out, and then leaves nothing.
   bool StillThere(size_t used, size_t a) const {
+    if (plan_.actions[used].pending != plan_.actions[a].pending) return false;
     for (size_t between = used + 1; between < a; ++between)
       if (plan_.actions[between].unit != plan_.actions[a].unit ||
           plan_.actions[between].bucket != plan_.actions[a].bucket)

@@ -66,6 +66,11 @@ inline bool ShardsParameters(const ParamUnit& unit, const PlanOptions& options) 
 /// The last units of the model are, up to placement.optimizer_ratio of its elements.
 std::vector<bool> OffloadedUnits(const ModelLayout& layout, const PlanOptions& options);
 
+/// Whether what the host steps waits for the next step (Action::pending).
+inline bool DefersUpdates(const PlanOptions& options) {
+  return options.training && options.placement.optimizer != Tier::device && !options.placement.steps_early;
+}
+
 /// Whether the segment's saved tensors are dropped and computed again.
 inline bool Recomputes(const SegmentSpec& segment, const PlanOptions& options) {
   if (!options.training) return false;

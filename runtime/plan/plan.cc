@@ -1,5 +1,7 @@
 #include "runtime/plan/plan.h"
 
+#include <algorithm>
+
 namespace ds {
 
 const char* NameOf(ActionKind kind) {
@@ -155,6 +157,10 @@ const char* NameOf(Operand operand) {
 DType DTypeOfState(StateKind state, DType compute) {
   if (state == StateKind::working || compute == DType::f64) return compute;
   return DType::f32;
+}
+
+bool HasPending(const Plan& plan) {
+  return std::any_of(plan.actions.begin(), plan.actions.end(), [](const Action& action) { return action.pending; });
 }
 
 const Use* Action::Find(Operand operand, int index) const {

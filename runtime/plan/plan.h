@@ -35,6 +35,13 @@
 // below the device name a bucket: SumTied, Squares and OptimizerStep then do that bucket's piece alone, on the host
 // stream.
 //
+// Updates that wait. Where the host steps and must know the norm first (Placement::steps_early is false), its updates
+// of a step are the first actions of the host stream in the plan of the *next* step, beside that step's forward: each
+// unit's OptimizerStep, the moves around it and, where ranks hold the unit whole, its Gathers are listed before the
+// first reader of its parameters. These actions are `pending`: all of them do something, or none, as the step before
+// stepped or not. Gradients of such units and what Norm decided go from one run of the plan to the next.
+// PlanOptions::updates_only is a plan of them alone, for whoever reads parameters between two steps.
+//
 // The head's Forward also needs the targets, the embedding's passes the tokens, attention's passes the first keys where
 // attention stays within documents: not buffers of the plan. A step begins when every stream is done with the step
 // before.
@@ -148,7 +155,7 @@ enum class Operand : uint8_t {
   state,  // optimizer_step: index by StateKind (working, master, moment1, moment2)
   from,   // fetch, store
   to,     // fetch, store
-  sums,   // squares, norm; optimizer_step on the host after norm: that it comes after
+  sums,   // squares, norm
 };
 const char* NameOf(Operand operand);
 
@@ -172,6 +179,10 @@ struct Action {
   StateKind state = StateKind::none;  ///< fetch, store: of this state; none: of an activation, or what a segment saved
   bool accumulate = false;  ///< backward_weight: gradients are added to; reduce: the result is added to the shard
   bool all = false;         ///< reduce: an all-gather of the reduced bucket follows (ZeRO-0)
+  /// Of the step before: its OptimizerStep on the host, the moves of that, the Gather of what it wrote. Left out where
+  /// that step did not step, or where its updates were done already.
+  bool pending = false;
+  bool beside_last = false;  ///< gather: runs beside the pass of a segment that is listed before it
   std::vector<Use> uses;
   std::vector<int> waits;  ///< indices of earlier actions, on other streams, that must be done
   bool signals = false;    ///< some later action waits for this one
@@ -220,7 +231,7 @@ struct Placement {
   /// step nothing hides, stay on the device.
   double optimizer_ratio = 1;
   /// A bucket is stepped on the host as soon as its gradient is reduced, before Norm: nothing then is clipped or
-  /// skipped.
+  /// skipped. False: in the next step, before the forward of its segment (Action::pending).
   bool steps_early = false;
   bool operator==(const Placement&) const = default;
 };
@@ -240,9 +251,13 @@ struct PlanOptions {
   int moments = 2;            ///< fp32 states of the optimizer: Adam 2, Lion and Adagrad 1, SGD 0 or 1, RMSprop 1 or 2
   int64_t prefetch_bucket_size = 50'000'000, max_live_parameters = 1'000'000'000, max_reuse_distance = 1'000'000'000;
   Placement placement;
-  bool training = true;   ///< false: forward only, for validation and generation
-  bool snapshot = false;  ///< checkpoints are written from a copy of this rank's shards in host memory
+  bool training = true;       ///< false: forward only, for validation and generation
+  bool updates_only = false;  ///< of training: what a step left to the next one (Action::pending), and nothing else
+  bool snapshot = false;      ///< checkpoints are written from a copy of this rank's shards in host memory
 };
+
+/// That a run of the plan takes.
+inline int64_t MicroBatchesOf(const PlanOptions& options) { return options.updates_only ? 0 : options.micro_batches; }
 
 struct Plan {
   PlanOptions options;
@@ -251,6 +266,9 @@ struct Plan {
   int64_t arena_bytes[3] = {0, 0, 0};
   Price price;
 };
+
+/// Whether the plan has updates of the step before: each of its steps leaves some to the next.
+bool HasPending(const Plan& plan);
 
 /// Where a plan's resident buffers are in Plan::buffers; -1: it has none.
 struct ResidentIndex {

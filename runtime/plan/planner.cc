@@ -1,5 +1,7 @@
 #include "runtime/plan/planner.h"
 
+#include <algorithm>
+
 #include "runtime/base/error.h"
 #include "runtime/plan/check.h"
 #include "runtime/plan/passes.h"
@@ -23,6 +25,10 @@ Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options, const Mach
   MoveActivations(plan);
   MoveState(layout, plan);
   PlaceArena(plan);
+  if (HasPending(plan) && !options.updates_only) {
+    const Plan updates = BuildPlan(layout, UpdatesOnly(options), machine);
+    for (int t = 0; t < kTiers; ++t) plan.arena_bytes[t] = std::max(plan.arena_bytes[t], updates.arena_bytes[t]);
+  }
   OrderStreams(plan);
   const std::vector<std::string> faults = CheckPlan(layout, plan);
   if (!faults.empty()) {
@@ -32,6 +38,11 @@ Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options, const Mach
   }
   plan.price = PriceOf(layout, plan, machine);
   return plan;
+}
+
+PlanOptions UpdatesOnly(PlanOptions options) {
+  options.updates_only = true;
+  return options;
 }
 
 DType ComputeDType(Precision precision) {

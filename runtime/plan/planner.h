@@ -5,7 +5,9 @@
 //   residency       resident buffers by ZeRO stage; binds params and grads operands
 //   gather          Gather and Release within the byte budgets, a segment ahead (ZeRO-3)
 //   reduce          Reduce of each bucket when its gradient is complete
-//   step            SumTied, Norm, OptimizerStep, Gather of updated parameters
+//   step            SumTied, Norm, OptimizerStep, Gather of updated parameters; before the forward, the updates that
+//                   the step before left to the host
+//   moves           Fetch and Store of activations, then of state (move_activations.cc, move_state.cc)
 //   arena           offsets from live intervals
 //   streams         waits and signals from every pair of conflicting uses
 //   check           refuses what would deadlock or read what is not there
@@ -24,6 +26,10 @@ struct Machine;  // runtime/plan/price.h
 /// the price depends. Throws Error when the check finds fault (a defect of a pass, never of the user).
 Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options);
 Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options, const Machine& machine);
+
+/// The options of the plan that does what a step left to the next one, and nothing else. It shares the memory of the
+/// step's plan, whose arena has room for it.
+PlanOptions UpdatesOnly(PlanOptions options);
 
 /// The dtype of activations and working parameters.
 DType ComputeDType(Precision precision);

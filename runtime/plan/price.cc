@@ -8,6 +8,7 @@
 #include "runtime/plan/executor_memory.h"
 #include "runtime/plan/lifetime.h"
 #include "runtime/plan/memory_map.h"
+#include "runtime/plan/planner.h"
 #include "runtime/plan/products.h"
 #include "runtime/plan/rates.h"
 
@@ -222,6 +223,7 @@ Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machin
   if (plan.options.device == DeviceKind::cuda) {
     price.workspace_bytes = GpuWorkspaceBytes(layout);
     price.executor_bytes = kExecutors * ExecutorBytes(layout, plan.options) + TableBytes(layout);
+    if (HasPending(plan)) price.executor_bytes += ExecutorBytes(layout, UpdatesOnly(plan.options));
   }
   price.peak_bytes[static_cast<int>(Tier::device)] +=
       machine.LibraryBytes(plan.options) + price.workspace_bytes + price.executor_bytes;

@@ -2,7 +2,9 @@
 //
 // Units whose optimizer state is below the device go a bucket at a time, on the host stream, beside the backward: as
 // soon as a bucket's gradient is reduced its two slots are summed, where there are two, and its squares are added up;
-// it is stepped then too (Placement::steps_early), or after Norm.
+// it is stepped then too (Placement::steps_early), or in the next step's plan, before the first reader of its unit's
+// parameters (Action::pending): in the order of the forward, so that a segment waits for its own units alone and the
+// rest runs beside it.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -24,16 +26,19 @@ class Steps {
   }
 
   void Run() {
+    if (DefersUpdates(plan_.options)) AddPendingUpdates();
+    if (plan_.options.updates_only) return;
     if (std::find(offloaded_.begin(), offloaded_.end(), true) != offloaded_.end()) AddHostWork();
     const int units = static_cast<int>(layout_.units.size());
     for (int u = 0; u < units; ++u)
       if (slots_[u].size() > 1 && !offloaded_[u]) plan_.actions.push_back(SumTied(u, -1));
     plan_.actions.push_back(Norm());
     for (int u = 0; u < units; ++u) {
-      if (!offloaded_[u] && plan_.buffers[resident_.working[u]].tier == Tier::device) {
+      if (offloaded_[u]) continue;
+      if (plan_.buffers[resident_.working[u]].tier == Tier::device) {
         plan_.actions.push_back(Step(u, -1));
         for (int b = 0; b < Buckets(u); ++b) AddGather(u, b, plan_.actions);
-      } else if (!offloaded_[u] || !plan_.options.placement.steps_early) {
+      } else {
         for (int b = 0; b < Buckets(u); ++b) {
           plan_.actions.push_back(Step(u, b));
           AddGather(u, b, plan_.actions);
@@ -46,7 +51,32 @@ class Steps {
  private:
   int Buckets(int unit) const { return static_cast<int>(layout_.units[unit].buckets.size()); }
   int Gradient(int unit) const { return resident_.gradient[slots_[unit].front()]; }
+  bool Pending(int unit) const { return offloaded_[unit] && DefersUpdates(plan_.options); }
   StreamKind StreamOf(int unit) const { return offloaded_[unit] ? StreamKind::host : StreamKind::compute; }
+
+  /// Puts what the step before left of each unit in front of the first action that reads its working copy; without any
+  /// (PlanOptions::updates_only) into the order of the model.
+  void AddPendingUpdates() {
+    std::vector<Action> actions;
+    std::vector<bool> waits = offloaded_;
+    const auto update = [&](int unit) {
+      if (!waits[unit]) return;
+      waits[unit] = false;
+      for (int b = 0; b < Buckets(unit); ++b) {
+        actions.push_back(Step(unit, b));
+        AddGather(unit, b, actions);
+      }
+    };
+    for (Action& action : plan_.actions) {
+      for (const Use& use : action.uses) {
+        const Buffer& buffer = plan_.buffers[use.buffer];
+        if (buffer.kind == BufferKind::resident && buffer.state == StateKind::working) update(buffer.unit);
+      }
+      actions.push_back(std::move(action));
+    }
+    for (int u = 0; u < static_cast<int>(layout_.units.size()); ++u) update(u);
+    plan_.actions = std::move(actions);
+  }
 
   /// Puts what the host does of each bucket behind the last of the Reduces that complete its gradient.
   void AddHostWork() {
@@ -105,6 +135,7 @@ class Steps {
 
   Action Step(int unit, int bucket) const {
     Action step = UnitAction(ActionKind::optimizer_step, StreamOf(unit), unit, bucket);
+    step.pending = Pending(unit);
     step.uses = {{Operand::shard, slots_[unit].front(), Gradient(unit), Access::read}};
     auto use = [&](StateKind state, int buffer, Access access) {
       if (buffer >= 0) step.uses.push_back({Operand::state, static_cast<int>(state), buffer, access});
@@ -113,17 +144,15 @@ class Steps {
     use(StateKind::master, resident_.master[unit], Access::update);
     use(StateKind::moment1, resident_.moment1[unit], Access::update);
     use(StateKind::moment2, resident_.moment2[unit], Access::update);
-    // What Norm decided.
-    if (offloaded_[unit] && !plan_.options.placement.steps_early)
-      step.uses.push_back({Operand::sums, 0, sums_, Access::read});
     return step;
   }
 
   /// Where ranks hold a unit's working copy whole and step a piece of it each.
   void AddGather(int unit, int bucket, std::vector<Action>& actions) const {
     const int working = resident_.working[unit];
-    if (plan_.buffers[working].whole && !plan_.buffers[resident_.master[unit]].whole)
-      actions.push_back(GatherBucket(layout_, plan_, unit, bucket, working, working));
+    if (!plan_.buffers[working].whole || plan_.buffers[resident_.master[unit]].whole) return;
+    actions.push_back(GatherBucket(layout_, plan_, unit, bucket, working, working));
+    actions.back().pending = Pending(unit);
   }
 
   const ModelLayout& layout_;

@@ -51,12 +51,14 @@ std::string Millis(double seconds) {
 }
 
 /// What is kept below the device, and where.
-std::string Placed(const Placement& placement) {
+std::string Placed(const PlanOptions& options) {
+  const Placement& placement = options.placement;
   std::string text;
   for (const auto& [what, tier] :
        {std::pair{"optimizer", placement.optimizer}, std::pair{"gradients", placement.gradients},
         std::pair{"parameters", placement.parameters}, std::pair{"activations", placement.activations}})
     if (tier != Tier::device) text += std::string(", ") + what + " on the " + NameOf(tier);
+  if (DefersUpdates(options)) text += ", the host steps beside the next forward";
   return text;
 }
 
@@ -76,10 +78,13 @@ std::string LowerTiers(const Plan& plan) {
 std::string Header(const ModelLayout& layout, const Plan& plan) {
   const PlanOptions& o = plan.options;
   std::string text = "plan of rank " + std::to_string(o.rank) + " of " + std::to_string(o.ranks) + ": ";
-  text += o.training ? "training, ZeRO stage " : "forward only, ZeRO stage ";
+  text += std::string(!o.training      ? "forward only"
+                      : o.updates_only ? "updates of the step before"
+                                       : "training") +
+          ", ZeRO stage ";
   text += std::to_string(o.stage) + ", " + ds::NameOf(o.compute) + ", " + std::to_string(o.micro_batches) +
           (o.micro_batches == 1 ? " micro-batch" : " micro-batches") + ", recompute " +
-          NameOf(o.recompute, kRecomputeNames) + (o.exact_sharding ? ", exact sharding" : "") + Placed(o.placement) +
+          NameOf(o.recompute, kRecomputeNames) + (o.exact_sharding ? ", exact sharding" : "") + Placed(o) +
           (std::any_of(layout.segments.begin(), layout.segments.end(),
                        [](const SegmentSpec& segment) { return segment.reset_attention; })
                ? ", attention within documents"
@@ -200,6 +205,7 @@ std::string Describe(const ModelLayout& layout, const Action& action) {
   }
   if (action.bucket >= 0) text += " bucket " + std::to_string(action.bucket);
   if (action.micro_batch >= 0) text += " mb" + std::to_string(action.micro_batch);
+  if (action.pending) text += " of the step before";
   return text;
 }
 

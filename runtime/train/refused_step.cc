@@ -1,8 +1,8 @@
 // What follows when a step's numbers are not finite: what the loss scale says, finding where it began, skipping or
 // ending.
 //
-// A refused step changed nothing that lasts, so it can be run again: same samples, dropout and order of collectives,
-// hence the same bits, this time watched.
+// Nothing of a refused step lasts (what it did first may be the updates of the step before), so it can be run again:
+// same samples, dropout and order of collectives, hence the same bits, this time watched.
 
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/failpoint.h"
 #include "runtime/optim/clip.h"
@@ -182,8 +183,13 @@ void Trainer::Record(StepRecord& record, const StepOutcome& outcome, double step
   Keep(step_ms_, record.step_ms, state_.step);
   Keep(tokens_per_second_, record.tokens_per_second, state_.step);
   Keep(overhead_ms_, record.overhead_ms, state_.step);
-  for (int kind = 0; kind < kActionKinds; ++kind)
-    if (timeline.bytes[kind] > 0) bytes_moved_[NameOf(static_cast<ActionKind>(kind))] = timeline.bytes[kind];
+  // Of the fullest step: one that has no updates to do, the first or one after a skipped one, moves less.
+  for (int kind = 0; kind < kActionKinds; ++kind) {
+    const int64_t bytes = timeline.bytes[kind] + std::exchange(updates_bytes_[kind], 0);
+    if (bytes == 0) continue;
+    int64_t& most = bytes_moved_[NameOf(static_cast<ActionKind>(kind))];
+    most = std::max(most, bytes);
+  }
 }
 
 // On a CPU both tiers are the process's memory: what is taken of it for the host tier is known, the rest is the

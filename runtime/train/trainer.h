@@ -55,6 +55,11 @@ class Trainer {
   Footprint Measured();
   bool IsLastStep() const { return state_.step >= spec_.training.steps; }
 
+  // pending_updates.cc
+  /// Does what the last step left to the next one: parameters and optimizer state are those of all steps then, and the
+  /// next one begins with them. Collective; nothing is done where nothing is pending.
+  void FinishUpdates();
+
   // validation.cc
   double ValidationLoss();
 
@@ -100,6 +105,7 @@ class Trainer {
 
   ModelLayout layout_;
   Plan plan_, forward_plan_;
+  std::optional<Plan> updates_plan_;  // none: steps leave nothing to the next
   std::optional<double> peak_flops_;  // a second, of this rank's device
   BatchReader train_data_;
   std::optional<BatchReader> validation_data_;
@@ -112,7 +118,8 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   Schedule schedule_;
   LossScale loss_scale_;
-  std::unique_ptr<Executor> executor_, forward_executor_;
+  PendingUpdate pending_;
+  std::unique_ptr<Executor> executor_, forward_executor_, updates_executor_;
 
   TrainingState state_;
   // Of the step in progress:
@@ -124,6 +131,7 @@ class Trainer {
   int64_t gpu_peak_ = 0;  // bytes of the device in use, whoever uses them
   std::vector<double> step_ms_, tokens_per_second_, overhead_ms_;
   std::map<std::string, int64_t> bytes_moved_;
+  int64_t updates_bytes_[kActionKinds] = {};  // moved by FinishUpdates since the last step
   std::string last_checkpoint_;
   int refused_in_a_row_ = 0;
   int64_t overflows_ = 0, overflows_untold_ = 0, overflow_told_at_ = 0;

@@ -58,6 +58,7 @@ double Trainer::TakeCheckpoint(bool last) {
                                  "checkpoint.every=" +
                                  std::to_string(spec_.checkpoint.every) +
                                  " steps; later waits are in checkpoint_stall_ms alone");
+  FinishUpdates();
   CheckStateIsFinite();
   // After the last step there is nothing to go on with, so nothing needs a copy.
   if (background_ && !last) {

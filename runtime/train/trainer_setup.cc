@@ -58,11 +58,12 @@ void Trainer::MakePlans() {
   // The plan counts what the libraries have taken by now too.
   CheckFits(spec_, layout_, plan_, gpu ? gpu->Memory().total - environment_.gpu_idle_bytes : AvailableMemory(),
             machine);
+  if (HasPending(plan_)) updates_plan_ = BuildPlan(layout_, UpdatesOnly(options), machine);
   options.training = false;
   forward_plan_ = BuildPlan(layout_, options, machine);
 }
 
-/// Room for the file tier of both plans.
+/// Room for the file tier of all plans: that of a step has room for the updates that it leaves.
 std::unique_ptr<FileTier> Trainer::MakeFiles() const {
   const int file = static_cast<int>(Tier::file);
   const int64_t bytes = ResidentFileBytes(layout_, plan_) +
@@ -81,7 +82,9 @@ void Trainer::Allocate() {
   files_ = MakeFiles();
   if (files_) Event("offload", files_->Describe());
   store_ = std::make_unique<ParamStore>(layout_, plan_, gpu, files_.get());
-  arena_ = std::make_unique<Arena>(std::vector<const Plan*>{&plan_, &forward_plan_}, gpu, files_.get());
+  std::vector<const Plan*> plans = {&plan_, &forward_plan_};
+  if (updates_plan_) plans.push_back(&*updates_plan_);
+  arena_ = std::make_unique<Arena>(plans, gpu, files_.get());
   workspace_ = Memory(plan_.price.workspace_bytes, gpu);
   const MicroBatchShape shape{spec_.batch.micro_batch_size, spec_.data.sequence_length};
   const SegmentOptions options{spec_.model, plan_.options.compute, shape, gpu ? gpu->device() : Device{}, gpu};
@@ -97,10 +100,11 @@ void Trainer::Allocate() {
   auto executor = [&](const Plan& plan) {
     const BindContext bind{layout_, plan, *store_, *arena_, shape, spec_.model.hidden};
     return MakeExecutor({bind, segments_, optimizer_.get(), communicators_, environment_.attempt, gpu, files_.get(),
-                         gpu ? workspace_.Bytes(0, workspace_.bytes()) : Tensor()});
+                         gpu ? workspace_.Bytes(0, workspace_.bytes()) : Tensor(), &pending_});
   };
   executor_ = executor(plan_);
   forward_executor_ = executor(forward_plan_);
+  if (updates_plan_) updates_executor_ = executor(*updates_plan_);
 }
 
 /// Pages of the host go where the optimizer's threads are, while nothing has touched them.

@@ -6,6 +6,7 @@
 namespace ds {
 
 double Trainer::ValidationLoss() {
+  FinishUpdates();
   environment_.reporter->OnState("validating");
   const int64_t batch = spec_.batch.train_batch_size;
   const int64_t whole_batches = std::max<int64_t>(1, validation_data_->samples() / batch);

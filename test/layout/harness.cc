@@ -37,6 +37,19 @@ class Collector : public Reporter {
   bool stop = false;
 };
 
+bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+/// A file of the repository, also where the test runs from a bundle (scripts/bundle.sh).
+std::string SourceFile(const std::string& name) {
+  const std::filesystem::path here = std::filesystem::path(DS_SOURCE_DIR) / name;
+  if (std::filesystem::exists(here)) return here.string();
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / name).string();
+}
+
+}  // namespace
+
 State ReadState(const std::string& checkpoint) {
   State state;
   const CheckpointReader reader(checkpoint);
@@ -52,19 +65,6 @@ State ReadState(const std::string& checkpoint) {
   }
   return state;
 }
-
-bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
-}
-
-/// A file of the repository, also where the test runs from a bundle (scripts/bundle.sh).
-std::string SourceFile(const std::string& name) {
-  const std::filesystem::path here = std::filesystem::path(DS_SOURCE_DIR) / name;
-  if (std::filesystem::exists(here)) return here.string();
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / name).string();
-}
-
-}  // namespace
 
 JobSpec TinySpec() {
   JobSpec spec;

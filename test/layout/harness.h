@@ -67,6 +67,8 @@ struct RunOutcome {
   std::vector<double> norms() const;
 };
 
+State ReadState(const std::string& checkpoint);  ///< of its folder
+
 /// Sets the micro-batch size so that `ranks` and the accumulation make up the global batch, and runs.
 RunOutcome Run(JobSpec spec, const RunOptions& options);
 

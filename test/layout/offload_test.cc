@@ -4,26 +4,10 @@
 #include <filesystem>
 
 #include "test/catch.h"
-#include "test/layout/fake_gpu.h"
-#include "test/layout/harness.h"
+#include "test/layout/offload.h"
 
 namespace ds::layout_test {
 namespace {
-
-struct Offload {
-  OffloadTarget optimizer = OffloadTarget::none, param = OffloadTarget::none, activations = OffloadTarget::none;
-  double ratio = 1;
-};
-
-JobSpec With(JobSpec spec, const Offload& offload) {
-  spec.zero.offload_optimizer = offload.optimizer;
-  spec.zero.offload_param = offload.param;
-  spec.zero.offload_ratio = offload.ratio;
-  spec.memory.offload_activations = offload.activations;
-  spec.memory.nvme_path = {NewDirectory(), NewDirectory()};
-  for (const std::string& folder : spec.memory.nvme_path) std::filesystem::create_directories(folder);
-  return spec;
-}
 
 void RequireNoDifference(const JobSpec& spec, int ranks, const std::vector<Offload>& offloads) {
   const RunOutcome first = Run(spec, RunOptions{.ranks = ranks});
@@ -41,14 +25,6 @@ void RequireNoDifference(const JobSpec& spec, int ranks, const std::vector<Offlo
     for (const std::string& folder : moved.memory.nvme_path) CHECK(std::filesystem::is_empty(folder));
   }
 }
-
-RunOptions OnFakeGpus(int ranks) {
-  RunOptions options{.ranks = ranks};
-  options.gpu = [](int) { return MakeFakeGpu(); };
-  return options;
-}
-
-constexpr OffloadTarget kNone = OffloadTarget::none, kCpu = OffloadTarget::cpu, kNvme = OffloadTarget::nvme;
 
 TEST_CASE("optimizer and activations on the host and in files, under ZeRO 1 to 3, with and without recompute") {
   const int stage = GENERATE(1, 2, 3);

@@ -69,7 +69,11 @@ TEST_CASE("plans print as the golden texts", "[golden]") {
   host.placement.steps_early = true;
   CheckGolden("stage2-host", TinyGpt(), host);
 
-  PlanOptions files = Options(3);  // ZeRO-Infinity: everything in files, the optimizer after Norm
+  host.placement.steps_early = false;  // with clipping: beside the next step's forward; and what finishes a step
+  CheckGolden("stage2-host-clipping", TinyGpt(), host);
+  CheckGolden("stage2-host-updates", TinyGpt(), UpdatesOnly(host));
+
+  PlanOptions files = Options(3);  // ZeRO-Infinity: everything in files, the optimizer in the next step
   files.compute = DType::bf16;
   files.micro_batches = 1;
   files.placement = {Tier::file, Tier::file, Tier::file, Tier::file, 1, false};

@@ -23,7 +23,7 @@ struct Sample {
 std::vector<Sample> Samples() {
   std::vector<Sample> samples;
   auto add = [&](int stage, bool exact, RecomputeMode recompute, int64_t max_live, const ModelConfig& model,
-                 const Placement& placement = {}) {
+                 const Placement& placement = {}, bool updates_only = false) {
     ZeroConfig zero = SmallZero(stage);
     zero.reduce_bucket_size = 20000;
     PlanOptions o;
@@ -34,6 +34,7 @@ std::vector<Sample> Samples() {
     o.recompute = recompute;
     o.max_live_parameters = max_live;
     o.placement = placement;
+    o.updates_only = updates_only;
     ModelLayout layout = TinyLayout(model, zero, o.ranks, DType::f32, {2, 16}, recompute);
     Plan plan = BuildPlan(layout, o);
     samples.push_back({std::move(layout), std::move(plan)});
@@ -53,6 +54,7 @@ std::vector<Sample> Samples() {
   add(2, false, RecomputeMode::full, plenty, TinyGpt(2), {file, file, device, host, 1, false});
   add(3, false, RecomputeMode::none, plenty, TinyLlama(1), {host, host, host, device, 0.5, true});
   add(3, false, RecomputeMode::attention, plenty, TinyLlama(2), {file, host, file, file, 1, false});
+  add(3, false, RecomputeMode::none, plenty, TinyGpt(1), {file, file, host, device, 1, false}, true);
   return samples;
 }
 
@@ -197,6 +199,21 @@ TEST_CASE("a plan with one operand missing or exchanged is refused with its acti
       }
     }
   }
+}
+
+TEST_CASE("an action that would be left out wrongly, or done wrongly, is refused") {
+  int flipped = 0;
+  for (const Sample& s : Samples()) {
+    for (size_t i = 0; i < s.plan.actions.size(); ++i) {
+      Plan plan = s.plan;
+      Action& action = plan.actions[i];
+      action.pending = !action.pending;
+      INFO("stage " << plan.options.stage << ": " << Describe(s.layout, s.plan, i));
+      CHECK(!CheckPlan(s.layout, plan).empty());
+      flipped += s.plan.actions[i].pending;
+    }
+  }
+  CHECK(flipped > 100);
 }
 
 TEST_CASE("gradients out of the order of micro-batches are refused") {

@@ -293,6 +293,40 @@ TEST_CASE("a model of 7B parameters is planned, checked and priced") {
   CHECK(plan.price.exposed_comm_seconds > 0);
 }
 
+TEST_CASE("the predicted step hides the host's late updates under the forward, but for those of the first segment") {
+  ModelConfig model = TinyGpt(12);
+  model.tied_head = false;
+  for (int stage = 1; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    const ModelLayout layout = TinyLayout(model, SmallZero(stage), 2, DType::f32, {4, 64});
+    PlanOptions o;
+    o.ranks = 2;
+    o.stage = stage;
+    o.placement.optimizer = o.placement.gradients = Tier::host;
+    Machine machine;
+    machine.flops_f32 = 1e9;  // an hour of arithmetic to a minute of anything else
+    machine.memory_bytes = machine.link_bytes = 1e12;
+    machine.latency_seconds = 0;
+    machine.host_to_device = machine.device_to_host = {0, 1e12};
+    machine.host_memory_bytes = 1e18;
+    const double free_host = BuildPlan(layout, o, machine).price.step_seconds;
+    double updated = 0;  // bytes that all updates, or those of the embedding, touch
+    double first = 0;
+    for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit) {
+      const double bytes = 4.0 * 8 * static_cast<double>(layout.ShardNumel(unit));  // reads 4, writes 4 numbers
+      updated += bytes;
+      const auto& units = layout.units_of[0];
+      if (std::find(units.begin(), units.end(), unit) != units.end()) first += bytes;
+    }
+    const double forward = free_host / 4;  // of three passes the shortest
+    machine.host_memory_bytes = updated / (forward / 2);
+    const double step = BuildPlan(layout, o, machine).price.step_seconds;
+    const double exposed = first / machine.host_memory_bytes;
+    CHECK(step > free_host + 0.9 * exposed);
+    CHECK(step < free_host + 0.5 * updated / machine.host_memory_bytes);
+  }
+}
+
 TEST_CASE("the predicted step is that of streams which run side by side") {
   ModelLayout layout;
   layout.ranks = 2;

@@ -139,6 +139,30 @@ void CheckBudgets(const ModelLayout& layout, const Plan& plan) {
   CHECK(live == 0);
 }
 
+/// What pending actions move: between tiers and ranks.
+int64_t UpdateBytes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const Action& action : plan.actions) bytes += action.pending ? action.bytes : 0;
+  return bytes;
+}
+
+/// A segment's first forward waits for the late updates of its own units, and for none of units that come behind them.
+void CheckLate(const ModelLayout& layout, const Plan& plan) {
+  const auto reach = Reachability(plan);
+  std::vector<bool> of_these(layout.units.size(), false);  // units of the segments so far
+  for (size_t a = 0; a < plan.actions.size(); ++a) {
+    const Action& forward = plan.actions[a];
+    if (forward.kind != ActionKind::forward || forward.micro_batch > 0) continue;
+    for (int unit : layout.units_of[static_cast<size_t>(forward.segment)]) of_these[static_cast<size_t>(unit)] = true;
+    for (size_t u = 0; u < plan.actions.size(); ++u) {
+      const Action& update = plan.actions[u];
+      if (update.kind != ActionKind::optimizer_step || !update.pending) continue;
+      INFO(Describe(layout, plan, a) << " and " << Describe(layout, plan, u));
+      CHECK(reach[a][u] == of_these[static_cast<size_t>(update.unit)]);
+    }
+  }
+}
+
 TEST_CASE("drawn plans hold every promise") {
   for (uint32_t seed = 0; seed < 400; ++seed) {
     CAPTURE(seed);
@@ -155,7 +179,7 @@ TEST_CASE("drawn plans hold every promise") {
 }
 
 TEST_CASE("so do drawn plans that keep state on the host and in files") {
-  int moves = 0;
+  int moves = 0, late = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     Drawn drawn = Draw(seed, 7000);
@@ -169,8 +193,18 @@ TEST_CASE("so do drawn plans that keep state on the host and in files") {
       CheckArena(plan);
       CheckOrderedByBruteForce(plan);
     }
+    if (!HasPending(plan)) continue;
+    ++late;
+    if (plan.actions.size() < 250) CheckLate(drawn.layout, plan);
+    const Plan updates = BuildPlan(drawn.layout, UpdatesOnly(drawn.options));
+    CHECK(CheckRanks(drawn.layout, std::vector<Plan>(static_cast<size_t>(drawn.options.ranks), updates)).empty());
+    for (int t = 0; t < kTiers; ++t) CHECK(updates.arena_bytes[t] <= plan.arena_bytes[t]);
+    CheckArena(updates);
+    CheckOrderedByBruteForce(updates);
+    CHECK(UpdateBytes(updates) == UpdateBytes(plan));
   }
   CHECK(moves > 10000);
+  CHECK(late > 50);
 }
 
 }  // namespace
