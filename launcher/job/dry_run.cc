@@ -88,19 +88,19 @@ std::string MachineText(const Job& job, DeviceKind device) {
   return text + "\n";
 }
 
-/// Host memory for one rank, where every host is this machine.
-int64_t AvailableHere(const Job& job) {
-  if (job.options.plan_for) return 0;
-  return static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / job.world();
+/// For one rank, where every host is this machine. Its GPUs are not asked.
+TierRoom RoomHere(const Job& job, DeviceKind device) {
+  if (job.options.plan_for) return {};
+  const int64_t memory = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / job.world();
+  return device == DeviceKind::cpu ? TierRoom(memory) : TierRoom(0, memory);
 }
 
 }  // namespace
 
-std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes, DeviceKind device) {
-  std::vector<std::pair<int, std::string>> texts;
-  if (job.foreign()) return texts;
-  texts.emplace_back(0, PlanText(job.spec, job.world(), job.machine, job.machine_from, available_bytes, device));
-  return texts;
+PlannedRoles PlanRoles(const Job& job, const TierRoom& room, DeviceKind device) {
+  if (job.foreign()) return {job.spec, {}, {}};
+  PlannedJob planned = PlanJob(job.spec, job.world(), job.machine, job.machine_from, room, device);
+  return {std::move(planned.spec), std::move(planned.placement), {{0, std::move(planned.plan)}}};
 }
 
 std::string DescribeJob(const Job& job) {
@@ -122,8 +122,12 @@ std::string DescribeJob(const Job& job) {
   }
   const DeviceKind device = DeviceExpected(job);
   if (job.machine) text += MachineText(job, device);
+  const PlannedRoles planned = PlanRoles(job, RoomHere(job, device), device);
+  if (!planned.placement.empty())
+    text += "Placement (by this machine's memory; a run asks its nodes)\n" + Indented(Join(planned.placement, "\n")) +
+            "\n\n";
   text += "Resolved spec\n" + Indented(ToYaml(job.spec)) + "\n";
-  for (const auto& [rank, plan] : PlanRoles(job, device == DeviceKind::cpu ? AvailableHere(job) : 0, device)) {
+  for (const auto& [rank, plan] : planned.plans) {
     text += "Plan of rank " + std::to_string(rank) + (job.world() > 1 ? " (every rank's but for its number)" : "") +
             "\n" + Indented(plan);
   }

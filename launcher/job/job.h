@@ -14,6 +14,7 @@
 #include "runtime/job/hostfile.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/plan/machine_file.h"
+#include "runtime/plan/planner.h"
 #include "runtime/run/rank_set.h"
 
 namespace ds {
@@ -45,9 +46,15 @@ struct Job {
 /// Throws UsageError for whatever is wrong with the files and options. Starts and writes nothing.
 Job PrepareJob(const LaunchOptions& options);
 
-/// The plan of one rank of each distinct role, as text, by rank. Throws UsageError when a rank's plan needs more than
-/// the spec allows or than `available_bytes` (host memory for one rank; 0: unknown). Empty for a program.
-std::vector<std::pair<int, std::string>> PlanRoles(const Job& job, int64_t available_bytes, DeviceKind device);
+struct PlannedRoles {
+  JobSpec spec;                                    ///< the job's, with the places that it left to the planner
+  std::vector<std::string> placement;              ///< why these, a line each; empty: it left none
+  std::vector<std::pair<int, std::string>> plans;  ///< of one rank of each distinct role, as text, by rank
+};
+
+/// Throws UsageError when a rank's plan needs more than the spec allows or than there is `room` for. Without plans for
+/// a program.
+PlannedRoles PlanRoles(const Job& job, const TierRoom& room, DeviceKind device);
 
 /// What the ranks will compute on, as far as it is known before the nodes are: GPUs where training.device says so, or
 /// where the job runs on this machine and it has some.

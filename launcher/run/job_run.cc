@@ -51,7 +51,7 @@ class Run {
       : begun_(job),
         job_(job),
         agents_(AgentOptionsOf(job)),
-        plans_(PlanRoles(job, 0, DeviceExpected(job))),
+        plans_(PlanRoles(job, {}, DeviceExpected(job)).plans),
         output_(job, [this](const std::string& why) { CannotWrite(why); }),
         monitor_(MonitorSettingsWithRefit(), HostNamesOf(job), MonitorRanksOf(job)),
         nodes_(begun_, agents_, output_) {}
@@ -101,12 +101,24 @@ class Run {
 
   void BringUp() {
     if (const std::optional<Cause> trouble = nodes_.BringUp()) return Stop(*trouble);
+    PlannedRoles planned;
     try {
-      plans_ = nodes_.PlansFor(job_);
+      planned = nodes_.PlansFor(job_);
     } catch (const UsageError& error) {
       return Stop({"preflight", "", -1, 0, static_cast<int>(ExitCode::usage), error.what()});
     }
-    if (nodes_.OnGpus() != (DeviceExpected(job_) == DeviceKind::cuda)) output_.Guarded([&] { WritePlans(); });
+    plans_ = std::move(planned.plans);
+    if (planned.placement.empty() && nodes_.OnGpus() == (DeviceExpected(job_) == DeviceKind::cuda)) return;
+    job_.spec = std::move(planned.spec);
+    output_.Guarded([&] {
+      if (!job_.foreign()) output_.directory().Write("job.yaml", ToYaml(job_.spec));
+      WritePlans();
+    });
+    TellPlacement(planned.placement);
+  }
+
+  void TellPlacement(const std::vector<std::string>& placement) {
+    for (const std::string& why : placement) Record("placement", "", -1, why);
   }
 
   // ---- fewer nodes
@@ -125,6 +137,7 @@ class Run {
       fitted.spec = fit.spec;
       fitted.ranks = fit.ranks;
       fit_plans_ = nodes_.PlansFor(fitted);
+      fit.spec = fit_plans_.spec;
       fit_ = std::move(fit);
     } catch (const UsageError& error) {
       return {{}, error.what()};
@@ -138,9 +151,10 @@ class Run {
     if (!fit_) return;
     job_.spec = fit_->spec;
     job_.ranks = fit_->ranks;
-    plans_ = std::move(fit_plans_);
+    plans_ = std::move(fit_plans_.plans);
     fit_.reset();
     output_.Relayout(job_);
+    TellPlacement(fit_plans_.placement);
     if (job_.foreign()) return;
     const std::string name = "attempt-" + std::to_string(attempt);
     output_.Guarded([&] {
@@ -368,7 +382,7 @@ class Run {
   const Job& begun_;            ///< as it was begun
   Job job_;                     ///< with the spec and the ranks of this attempt
   std::optional<NodeFit> fit_;  ///< of the next attempt, where nodes were lost
-  std::vector<std::pair<int, std::string>> fit_plans_;
+  PlannedRoles fit_plans_;
   Agents agents_;
   std::vector<std::pair<int, std::string>> plans_;
   RunOutput output_;

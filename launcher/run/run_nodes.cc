@@ -110,18 +110,18 @@ bool RunNodes::OnGpus() const {
   return !job_.foreign() && job_.spec.training.device != DeviceChoice::cpu && agents_.facts()[0].gpus_size() > 0;
 }
 
-std::vector<std::pair<int, std::string>> RunNodes::PlansFor(const Job& job) const {
+PlannedRoles RunNodes::PlansFor(const Job& job) const {
   const std::vector<int> nodes = job.Nodes();
   std::map<std::string, int> workers;
   for (const RankEntry& rank : job.ranks) ++workers[agents_.facts()[static_cast<size_t>(rank.node)].boot_id()];
-  int64_t least = INT64_MAX;
+  int64_t host = INT64_MAX, gpu = INT64_MAX;
   for (int node : nodes) {
     const pb::NodeFacts& facts = agents_.facts()[static_cast<size_t>(node)];
-    if (!OnGpus()) least = std::min(least, facts.memory() / workers[facts.boot_id()]);
-    for (const pb::NodeFacts::Gpu& gpu : facts.gpus())
-      if (OnGpus()) least = std::min<int64_t>(least, gpu.memory_free());
+    host = std::min(host, facts.memory() / workers[facts.boot_id()]);
+    for (const pb::NodeFacts::Gpu& one : facts.gpus()) gpu = std::min<int64_t>(gpu, one.memory_free());
   }
-  return PlanRoles(job, least, OnGpus() ? DeviceKind::cuda : DeviceKind::cpu);
+  return OnGpus() ? PlanRoles(job, TierRoom(gpu, host), DeviceKind::cuda)
+                  : PlanRoles(job, TierRoom(host), DeviceKind::cpu);
 }
 
 }  // namespace ds

@@ -32,7 +32,7 @@ class RunNodes {
 
   /// The plans (PlanRoles) against the memory of the node that has least of it for each worker. Throws UsageError where
   /// they do not fit.
-  std::vector<std::pair<int, std::string>> PlansFor(const Job& job) const;
+  PlannedRoles PlansFor(const Job& job) const;
 
   /// report/HOST.json; `affinity`: where the node's workers are, once they are.
   void WriteReport(uint32_t node, const std::string& affinity);

@@ -41,6 +41,7 @@ struct DeepSpeedDraft {
   std::optional<int64_t> allgather_size;  ///< of use with zero_switch only
   OffloadDraft offload_optimizer, offload_param;
   std::optional<double> offload_ratio;
+  bool offload_ratio_auto = false;
   std::optional<int64_t> file_block_bytes, file_queue_depth;
   bool cpu_checkpointing = false;
   /// Keys whose "auto" follows from the model's width and from the ZeRO stage, as Hugging Face's trainer has it.
@@ -67,6 +68,7 @@ struct DeepSpeedKey {
   std::function<void(DeepSpeedDraft&, const Value&)> read;  ///< of an honoured key
   /// Not empty: the key is of use only with something that is refused, and this says what is off.
   std::string idle;
+  bool reads_auto = false;  ///< `read` takes the word "auto" too, for which there is a meaning
 };
 
 /// All keys but `optimizer` and `scheduler` parameters, in the order of the documentation.

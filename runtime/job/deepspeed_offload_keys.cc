@@ -1,6 +1,7 @@
 // DeepSpeed's offloading: ZeRO-Offload and ZeRO-Infinity, and how files are read and written.
 #include "runtime/job/deepspeed_missing.h"
 #include "runtime/job/deepspeed_table.h"
+#include "runtime/job/deepspeed_values.h"
 #include "runtime/job/names.h"
 #include "runtime/job/read_value.h"
 
@@ -15,10 +16,15 @@ constexpr const char* kSized = "the plan sizes what is on its way between tiers"
 constexpr const char* kBeside = "the plan reads and writes files beside the work";
 constexpr const char* kUnderWay = "a request is cut into blocks, of which aio.queue_depth are under way at once";
 
+DeepSpeedKey WithAuto(DeepSpeedKey key) {
+  key.reads_auto = true;
+  return key;
+}
+
 DeepSpeedKey Device(const char* path, Part part, const char* meaning) {
-  return Honoured(path, text, "none", meaning, [=](DeepSpeedDraft& draft, const Value& value) {
+  return WithAuto(Honoured(path, text, "none", meaning, [=](DeepSpeedDraft& draft, const Value& value) {
     (draft.*part).device = ReadName(value, kOffloadNames);
-  });
+  }));
 }
 
 DeepSpeedKey NvmePath(const char* path, Part part) {
@@ -40,7 +46,9 @@ DeepSpeedKey Legacy(const char* path, Part part, const char* meaning) {
 void AddParam(Keys& keys) {
   const Keys rows = {
       Device("zero_optimization.offload_param.device", &DeepSpeedDraft::offload_param,
-             "where ranks keep their shards of parameters: none, cpu or nvme; needs stage 3"),
+             "where ranks keep their shards of parameters: none, cpu, nvme, or auto, the fastest place where they fit; "
+             "needs "
+             "stage 3"),
       NvmePath("zero_optimization.offload_param.nvme_path", &DeepSpeedDraft::offload_param),
       Always("zero_optimization.offload_param.buffer_count", integer, "5", "any", kSized),
       Always("zero_optimization.offload_param.buffer_size", integer, "1e8", "any", kSized),
@@ -53,14 +61,18 @@ void AddParam(Keys& keys) {
 void AddOptimizer(Keys& keys) {
   const std::string optimizer = "zero_optimization.offload_optimizer";
   const Keys rows = {
-      Device("zero_optimization.offload_optimizer.device", &DeepSpeedDraft::offload_optimizer,
-             "where master, moments and gradient shards are kept: none, cpu or nvme; the host then steps them; needs "
-             "stage 1, 2 or 3"),
+      Device(
+          "zero_optimization.offload_optimizer.device", &DeepSpeedDraft::offload_optimizer,
+          "where master, moments and gradient shards are kept: none, cpu, nvme, or auto, the fastest place where they "
+          "fit; below the device the host steps them; needs stage 1, 2 or 3"),
       NvmePath("zero_optimization.offload_optimizer.nvme_path", &DeepSpeedDraft::offload_optimizer),
-      Honoured("zero_optimization.offload_optimizer.ratio", number, "1.0",
-               "the share of parameters, counted from the model's end, whose optimizer state is kept there; the rest "
-               "stays on the device",
-               [](DeepSpeedDraft& draft, const Value& value) { draft.offload_ratio = ReadNumber(value, 0, 1); }),
+      WithAuto(Honoured("zero_optimization.offload_optimizer.ratio", number, "1.0",
+                        "the share of parameters, counted from the model's end, whose optimizer state is kept there; "
+                        "the rest stays on the device; auto: the share of the shortest step",
+                        [](DeepSpeedDraft& draft, const Value& value) {
+                          draft.offload_ratio_auto = IsAuto(value);
+                          if (!draft.offload_ratio_auto) draft.offload_ratio = ReadNumber(value, 0, 1);
+                        })),
       Always("zero_optimization.offload_optimizer.buffer_count", integer, "4", "any", kSized),
       Always("zero_optimization.offload_optimizer.pin_memory", boolean, "true", "true|false", kPinned),
       Always("zero_optimization.offload_optimizer.pipeline_read", boolean, "false", "true|false", kBeside),

@@ -132,7 +132,7 @@ void DeepSpeedReader::ReadZeroSwitch(const std::string& shown, const Value& valu
 
 void DeepSpeedReader::ReadKey(const DeepSpeedKey& key, const std::string& shown, const Value& value) {
   if (value.is_null()) return;
-  if (IsAuto(value)) return ReadAuto(key, shown);
+  if (IsAuto(value) && !key.reads_auto) return ReadAuto(key, shown);
   try {
     if (key.kind == DeepSpeedClass::honoured) return key.read(draft_, value);
     CheckType(value, key.type);

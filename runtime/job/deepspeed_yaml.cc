@@ -38,10 +38,11 @@ std::string DeepSpeedYaml(const JobSpec& spec) {
   line(2, "stage3_max_reuse_distance", std::to_string(spec.zero.max_reuse_distance));
   line(2, "offload_optimizer", "");
   line(3, "device", NameOf(spec.zero.offload_optimizer, kOffloadNames));
-  if (spec.zero.offload_optimizer != OffloadTarget::none) line(3, "ratio", JsonNumber(spec.zero.offload_ratio));
+  if (spec.zero.offload_optimizer != OffloadTarget::none)
+    line(3, "ratio", spec.zero.offload_ratio_auto ? "auto" : JsonNumber(spec.zero.offload_ratio));
   line(2, "offload_param", "");
   line(3, "device", NameOf(spec.zero.offload_param, kOffloadNames));
-  if (UsesFiles(spec)) {  // their folders are memory.nvme_path's
+  if (MayUseFiles(spec)) {  // their folders are memory.nvme_path's
     line(1, "aio", "");
     line(2, "block_size", std::to_string(spec.memory.file_block_bytes));
     line(2, "queue_depth", std::to_string(spec.memory.file_queue_depth));

@@ -69,8 +69,8 @@ struct BatchConfig {
   bool operator==(const BatchConfig&) const = default;
 };
 
-/// Where state is kept between its uses, by DeepSpeed's names.
-enum class OffloadTarget : uint8_t { none, cpu, nvme };
+/// Where state is kept between its uses, by DeepSpeed's names. automatic: the planner chooses (plan/place.h).
+enum class OffloadTarget : uint8_t { none, cpu, nvme, automatic };
 
 /// DeepSpeed's zero_optimization. Sizes are in elements.
 struct ZeroConfig {
@@ -83,7 +83,8 @@ struct ZeroConfig {
   int64_t max_live_parameters = 1'000'000'000;
   int64_t max_reuse_distance = 1'000'000'000;
   OffloadTarget offload_optimizer = OffloadTarget::none, offload_param = OffloadTarget::none;
-  double offload_ratio = 1;  ///< of the parameters whose optimizer state is offloaded
+  double offload_ratio = 1;         ///< of the parameters whose optimizer state is offloaded
+  bool offload_ratio_auto = false;  ///< the planner chooses it
   bool operator==(const ZeroConfig&) const = default;
 };
 

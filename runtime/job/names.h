@@ -19,8 +19,10 @@ inline const Names<RecomputeMode> kRecomputeNames = {{"none", RecomputeMode::non
                                                      {"activation", RecomputeMode::activation},
                                                      {"attention", RecomputeMode::attention},
                                                      {"full", RecomputeMode::full}};
-inline const Names<OffloadTarget> kOffloadNames = {
-    {"none", OffloadTarget::none}, {"cpu", OffloadTarget::cpu}, {"nvme", OffloadTarget::nvme}};
+inline const Names<OffloadTarget> kOffloadNames = {{"none", OffloadTarget::none},
+                                                   {"cpu", OffloadTarget::cpu},
+                                                   {"nvme", OffloadTarget::nvme},
+                                                   {"auto", OffloadTarget::automatic}};
 inline const Names<OnNan> kOnNanNames = {{"stop", OnNan::stop}, {"skip", OnNan::skip}};
 inline const Names<BindChoice> kBindNames = {
     {"auto", BindChoice::automatic}, {"cores", BindChoice::cores}, {"none", BindChoice::none}};

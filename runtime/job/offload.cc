@@ -42,6 +42,7 @@ class Resolver {
     ResolveTarget(optimizer_);
     ResolveTarget(param_);
     ResolveActivations();
+    SettleByStage();
     ResolveFolders();
     ResolveRatio();
     ResolveBlocks();
@@ -80,6 +81,18 @@ class Resolver {
     }
   }
 
+  /// What "auto" cannot choose, since the ZeRO stage leaves one place.
+  void SettleByStage() {
+    const auto settle = [&](const Part& part, int least, const char* what) {
+      if (part.target != OffloadTarget::automatic || spec_.zero.stage >= least) return;
+      part.target = OffloadTarget::none;
+      Note(Written(part) + ": auto is none: zero_optimization.stage is " + std::to_string(spec_.zero.stage) +
+           ", under which " + what + ".");
+    };
+    settle(optimizer_, 1, "every rank holds all optimizer state");
+    settle(param_, 3, "every rank computes with parameters that it holds whole");
+  }
+
   void ResolveActivations() {
     if (!draft_.cpu_checkpointing) return;
     OffloadTarget& activations = spec_.memory.offload_activations;
@@ -108,7 +121,7 @@ class Resolver {
     for (const Part* part : {&optimizer_, &param_}) {
       if (!part->draft.nvme_path) continue;
       const std::string path = part->Path("nvme_path");
-      if (part->target != OffloadTarget::nvme) {
+      if (part->target != OffloadTarget::nvme && part->target != OffloadTarget::automatic) {
         Note(path + ": of no effect: " + part->section + ".device is " + NameOf(part->target, kOffloadNames) + ".");
         continue;
       }
@@ -116,15 +129,17 @@ class Resolver {
       if (AddFolder(*part->draft.nvme_path) && !first)
         Note(path + ": one more folder: files are striped over " + Join(spec_.memory.nvme_path, ", ") + ".");
     }
-    if (!written.empty() && !UsesFiles(spec_))
+    if (!written.empty() && !MayUseFiles(spec_))
       Note(std::string(kFolders) + ": of no effect: nothing is kept in files.");
   }
 
   void ResolveRatio() {
-    if (!draft_.offload_ratio) return;
+    if (!draft_.offload_ratio && !draft_.offload_ratio_auto) return;
     const std::string path = optimizer_.Path("ratio");
     if (optimizer_.target == OffloadTarget::none)
       return Note(path + ": of no effect: offload_optimizer.device is none.");
+    spec_.zero.offload_ratio_auto = draft_.offload_ratio_auto;
+    if (draft_.offload_ratio_auto) return;
     spec_.zero.offload_ratio = *draft_.offload_ratio;
     if (*draft_.offload_ratio == 0) Note(path + ": 0 is as offload_optimizer.device: none.");
   }
@@ -133,7 +148,7 @@ class Resolver {
     std::vector<std::string> idle;
     const auto take = [&](const char* key, const std::optional<int64_t>& written, int64_t& value) {
       if (!written) return;
-      if (UsesFiles(spec_))
+      if (MayUseFiles(spec_))
         value = *written;
       else
         idle.push_back(key);
@@ -175,11 +190,22 @@ class Resolver {
   Part optimizer_, param_;
 };
 
+bool AnyIs(const JobSpec& spec, OffloadTarget target) {
+  return spec.zero.offload_optimizer == target || spec.zero.offload_param == target ||
+         spec.memory.offload_activations == target;
+}
+
 }  // namespace
 
-bool UsesFiles(const JobSpec& spec) {
-  return spec.zero.offload_optimizer == OffloadTarget::nvme || spec.zero.offload_param == OffloadTarget::nvme ||
-         spec.memory.offload_activations == OffloadTarget::nvme;
+bool UsesFiles(const JobSpec& spec) { return AnyIs(spec, OffloadTarget::nvme); }
+
+bool MayUseFiles(const JobSpec& spec) {
+  return UsesFiles(spec) || (AnyIs(spec, OffloadTarget::automatic) && !spec.memory.nvme_path.empty());
+}
+
+bool LeavesPlacementOpen(const JobSpec& spec) {
+  return AnyIs(spec, OffloadTarget::automatic) ||
+         (spec.zero.offload_ratio_auto && spec.zero.offload_optimizer != OffloadTarget::none);
 }
 
 void ResolveOffload(const DeepSpeedDraft& draft, const Value& root, const std::string& folder, Problems& problems) {

@@ -10,6 +10,12 @@ namespace ds {
 /// Whether some of the job's state or activations are kept in files.
 bool UsesFiles(const JobSpec& spec);
 
+/// UsesFiles, or it may come to that: some placement is auto, and there are folders.
+bool MayUseFiles(const JobSpec& spec);
+
+/// Whether the planner has yet to choose where something is kept.
+bool LeavesPlacementOpen(const JobSpec& spec);
+
 /// Fills in the spec's targets, ratio, folders (absolute, each once) and blocks; notes keys that are of no effect. Adds
 /// problems where keys contradict each other, a ZeRO stage has nothing to offload, or files have no folder. `root` is
 /// the whole job.

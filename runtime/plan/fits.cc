@@ -28,19 +28,40 @@ struct Limit {
   std::string name;
 };
 
-Limit TightestLimit(const JobSpec& spec, const Plan& plan, int64_t available_bytes) {
+/// Of what Needed() counts.
+Limit TightestLimit(const JobSpec& spec, const Plan& plan, const TierRoom& room) {
   const DeviceKind device = plan.options.device;
   Limit limit;
   auto consider = [&](int64_t bytes, const char* name) {
     if (bytes < limit.bytes) limit = {bytes, name};
   };
   const bool shared = device == DeviceKind::cpu;
-  const bool apart = shared && KeepsBelow(plan);  // each tier has its own limit
+  const bool apart = shared && KeepsBelow(plan) && spec.memory.device_limit;  // each tier has its own limit
   if (spec.memory.device_limit && !apart) consider(*spec.memory.device_limit, "memory.device_limit");
   if (spec.memory.host_limit && shared && !apart) consider(*spec.memory.host_limit, "memory.host_limit");
-  if (available_bytes > 0)
-    consider(available_bytes, shared ? "the memory that the node has for a rank" : "the free memory of its GPU");
+  if (room.device > 0)
+    consider(room.device, shared ? "the memory that the node has for a rank" : "the free memory of its GPU");
   return limit;
+}
+
+/// Of the host tier, where it is not a CPU's only memory.
+Limit HostLimit(const JobSpec& spec, const Plan& plan, const TierRoom& room) {
+  Limit limit;
+  const bool gpu = plan.options.device == DeviceKind::cuda;
+  if (!gpu && !KeepsBelow(plan)) return limit;
+  // What a job says itself counts: what a node tells of its memory may be too little.
+  if (spec.memory.host_limit)
+    limit = {*spec.memory.host_limit, "memory.host_limit"};
+  else if (gpu && room.host > 0)
+    limit = {room.host, "the memory that the node has for a rank"};
+  return limit;
+}
+
+/// A CPU stands for a device with memory of its own where a job offloads: the device's limit is of that tier alone.
+Limit DeviceLimit(const JobSpec& spec, const Plan& plan) {
+  if (plan.options.device == DeviceKind::cpu && KeepsBelow(plan) && spec.memory.device_limit)
+    return {*spec.memory.device_limit, "memory.device_limit"};
+  return {};
 }
 
 std::string Numbers(const Plan& plan, const Machine& machine) {
@@ -154,47 +175,56 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
   return remedies;
 }
 
-}  // namespace
-
-namespace {
-
-/// Of the host tier, where it is not a CPU's only memory.
-void CheckHostFits(const JobSpec& spec, const Plan& plan) {
+void CheckHostFits(const Plan& plan, const Limit& limit) {
   const Price& price = plan.price;
   const int host = static_cast<int>(Tier::host);
-  const bool apart = plan.options.device == DeviceKind::cuda || KeepsBelow(plan);
-  if (!apart || !spec.memory.host_limit || price.peak_bytes[host] <= *spec.memory.host_limit) return;
+  if (price.peak_bytes[host] <= limit.bytes) return;
   std::string message = "the plan does not fit: a rank needs " + FormatBytes(price.peak_bytes[host]) +
-                        " of host memory, and memory.host_limit is " + FormatBytes(*spec.memory.host_limit) + ":";
+                        " of host memory, and " + limit.name + " is " + FormatBytes(limit.bytes) + ":";
   if (price.resident_bytes[host] > 0)
     message += "\n  state that is kept there " + FormatBytes(price.resident_bytes[host]);
   if (price.arena_bytes[host] > 0) message += "\n  what is on its way       " + FormatBytes(price.arena_bytes[host]);
   if (price.snapshot_bytes > 0) message += "\n  copy for checkpoints     " + FormatBytes(price.snapshot_bytes);
-  message += "\nRaise it";
+  message += limit.name == "memory.host_limit" ? "\nRaise it" : "\nUse more nodes";
   if (price.snapshot_bytes > 0) message += ", or set checkpoint.async: false";
   if (price.resident_bytes[host] > 0) message += ", or offload to nvme in place of cpu";
   throw UsageError(message);
 }
 
-}  // namespace
-
-void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes) {
-  CheckFits(spec, layout, plan, available_bytes, DefaultMachine(plan.options.device));
+void CheckDeviceFits(const Plan& plan, const Limit& limit, const Machine& machine) {
+  const int64_t needed = plan.price.peak_bytes[static_cast<int>(Tier::device)];
+  if (needed <= limit.bytes) return;
+  throw UsageError("the plan does not fit: a rank needs " + FormatBytes(needed) + " of device memory, and " +
+                   limit.name + " is " + FormatBytes(limit.bytes) + ". Beside what is offloaded:" +
+                   Numbers(plan, machine) + "\nRaise the limit, offload more, or lower the micro-batch");
 }
 
-void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes,
+}  // namespace
+
+std::string Excess(const JobSpec& spec, const Plan& plan, const TierRoom& room) {
+  const auto over = [](int64_t needed, const char* memory, const Limit& limit) {
+    return needed <= limit.bytes ? std::string()
+                                 : "a rank needs " + FormatBytes(needed) + " of " + memory + ", and " + limit.name +
+                                       " is " + FormatBytes(limit.bytes);
+  };
+  const int64_t* peak = plan.price.peak_bytes;
+  std::string excess = over(peak[static_cast<int>(Tier::host)], "host memory", HostLimit(spec, plan, room));
+  if (excess.empty()) excess = over(peak[static_cast<int>(Tier::device)], "device memory", DeviceLimit(spec, plan));
+  if (excess.empty())
+    excess = over(Needed(plan), plan.options.device == DeviceKind::cuda ? "its GPU's memory" : "memory",
+                  TightestLimit(spec, plan, room));
+  return excess;
+}
+
+void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, const TierRoom& room) {
+  CheckFits(spec, layout, plan, room, DefaultMachine(plan.options.device));
+}
+
+void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, const TierRoom& room,
                const Machine& machine) {
-  CheckHostFits(spec, plan);
-  if (KeepsBelow(plan) && plan.options.device == DeviceKind::cpu) {
-    // The CPU stands for a device with memory of its own.
-    const int64_t device = plan.price.peak_bytes[static_cast<int>(Tier::device)];
-    if (spec.memory.device_limit && device > *spec.memory.device_limit)
-      throw UsageError("the plan does not fit: a rank needs " + FormatBytes(device) +
-                       " of device memory, and memory.device_limit is " + FormatBytes(*spec.memory.device_limit) +
-                       ". Beside what is offloaded:" + Numbers(plan, machine) +
-                       "\nRaise the limit, offload more, or lower the micro-batch");
-  }
-  const Limit limit = TightestLimit(spec, plan, available_bytes);
+  CheckHostFits(plan, HostLimit(spec, plan, room));
+  CheckDeviceFits(plan, DeviceLimit(spec, plan), machine);
+  const Limit limit = TightestLimit(spec, plan, room);
   const int64_t needed = Needed(plan);
   if (needed <= limit.bytes) return;
   std::string message = "the plan does not fit: a rank needs " + FormatBytes(needed) + " and " + limit.name + " is " +

@@ -75,8 +75,9 @@ int MomentCount(const OptimizerConfig& optimizer) {
 
 namespace {
 
+/// What is still to be chosen (place.h) counts as kept on the device.
 Tier TierOf(OffloadTarget target) {
-  return target == OffloadTarget::none ? Tier::device : target == OffloadTarget::cpu ? Tier::host : Tier::file;
+  return target == OffloadTarget::cpu ? Tier::host : target == OffloadTarget::nvme ? Tier::file : Tier::device;
 }
 
 Placement PlacementOf(const JobSpec& spec) {

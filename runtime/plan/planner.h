@@ -39,11 +39,22 @@ int MomentCount(const OptimizerConfig& optimizer);
 PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind device = DeviceKind::cpu);
 ModelLayout LayoutOf(const JobSpec& spec, int ranks);
 
-/// Throws UsageError when the plan needs more than memory.device_limit/host_limit or `available` bytes (0: unknown; of
-/// the device tier, which on a CPU shares them with the host tier): with the numbers by kind and the nearest changes
-/// that would fit. `machine`: what the plan was priced with.
-void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes);
-void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, int64_t available_bytes,
+/// Bytes that a node has for one rank; 0: unknown.
+struct TierRoom {
+  int64_t device = 0;  ///< on a CPU for its device and host tiers together
+  int64_t host = 0;    ///< of a GPU's host
+  TierRoom() = default;
+  TierRoom(int64_t device_bytes, int64_t host_bytes = 0) : device(device_bytes), host(host_bytes) {}
+};
+
+/// What the plan needs beyond memory.device_limit, memory.host_limit or what the node has: "a rank needs 12.0 GiB of
+/// host memory, and memory.host_limit is 8.0 GiB"; empty where it keeps within all of them.
+std::string Excess(const JobSpec& spec, const Plan& plan, const TierRoom& room);
+
+/// Throws UsageError where there is some Excess: with the numbers by kind and the nearest changes that would fit.
+/// `machine`: what the plan was priced with.
+void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, const TierRoom& room);
+void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan, const TierRoom& room,
                const Machine& machine);
 
 /// The plan as text: a header, buffers, one action a line. Stable: golden tests and people read it.

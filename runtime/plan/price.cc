@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 
 #include "kernels/workspace.h"
 #include "runtime/plan/executor_memory.h"
@@ -89,6 +90,11 @@ double ArithmeticSeconds(const ModelLayout& layout, const Plan& plan, const Acti
   return seconds + std::max(0.0, rest) / Rate(machine, plan.options.compute);
 }
 
+/// Of the ranks that could share a rate, those that the job has.
+double Sharers(const Plan& plan, int64_t ranks) {
+  return static_cast<double>(std::clamp<int64_t>(ranks, 1, plan.options.ranks));
+}
+
 double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action, const Machine& machine) {
   auto collective = [&](CollectiveKind kind, int64_t bytes) {
     return layout.ranks > 1 ? CollectiveSeconds(machine.collectives, kind, layout.ranks, bytes) : std::nullopt;
@@ -99,11 +105,13 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
       return 0;
     case ActionKind::fetch:
     case ActionKind::store: {
+      const bool disk = action.stream == StreamKind::read || action.stream == StreamKind::write;
       const LinkRate& rate = action.stream == StreamKind::fetch   ? machine.host_to_device
                              : action.stream == StreamKind::store ? machine.device_to_host
                              : action.stream == StreamKind::read  ? machine.file_read
                                                                   : machine.file_write;
-      return rate.latency_seconds + static_cast<double>(action.bytes) / rate.bytes_per_second;
+      return rate.latency_seconds +
+             static_cast<double>(action.bytes) / rate.bytes_per_second * (disk ? Sharers(plan, machine.disk_ranks) : 1);
     }
     case ActionKind::gather:
       if (const auto seconds = collective(CollectiveKind::all_gather, action.bytes)) return *seconds;
@@ -125,7 +133,8 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
              static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes;
     default:
       if (action.stream == StreamKind::host)
-        return static_cast<double>(Touched(layout, plan, action)) / machine.host_memory_bytes;
+        return static_cast<double>(Touched(layout, plan, action)) / machine.host_memory_bytes *
+               Sharers(plan, machine.host_memory_ranks);
       return std::max(ArithmeticSeconds(layout, plan, action, machine),
                       static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes);
   }
@@ -176,6 +185,10 @@ Machine MachineOf(const MachineFile& file) {
   if (best.contains(DType::f64)) machine.flops_f64 = best[DType::f64];
   if (file.host_to_device.bytes_per_second > 0) machine.host_to_device = file.host_to_device;
   if (file.device_to_host.bytes_per_second > 0) machine.device_to_host = file.device_to_host;
+  if (file.host_optimizer.bytes_per_second > 0) machine.host_memory_bytes = file.host_optimizer.bytes_per_second;
+  // All of a host's GPUs are taken to have a rank; how many ranks share the cores of a CPU is not known.
+  if (file.device.kind == DeviceKind::cuda && file.host_optimizer.bytes_per_second > 0)
+    machine.host_memory_ranks = file.device.count;
   if (file.memory_bytes_per_second > 0) machine.memory_bytes = file.memory_bytes_per_second;
   machine.library_bytes = file.libraries.library_bytes.value_or(machine.library_bytes);
   machine.first_communicator_bytes = file.libraries.first_communicator_bytes.value_or(machine.first_communicator_bytes);
@@ -186,8 +199,45 @@ Machine MachineOf(const MachineFile& file) {
   return machine;
 }
 
-Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device) {
-  return file && file->device.kind == device ? MachineOf(*file) : DefaultMachine(device);
+namespace {
+
+bool IsBeneath(const std::string& folder, const std::string& disk) {
+  return folder.compare(0, disk.size(), disk) == 0 &&
+         (folder.size() == disk.size() || disk.back() == '/' || folder[disk.size()] == '/');
+}
+
+const DiskRate& DiskOf(const std::string& folder, const std::vector<DiskRate>& disks) {
+  const DiskRate* best = nullptr;
+  for (const DiskRate& disk : disks)
+    if (IsBeneath(folder, disk.path) && (!best || disk.path.size() > best->path.size())) best = &disk;
+  if (best) return *best;
+  return *std::min_element(disks.begin(), disks.end(), [](const DiskRate& a, const DiskRate& b) {
+    return a.write_bytes_per_second < b.write_bytes_per_second;
+  });
+}
+
+void TakeDisks(const MachineFile& file, const std::vector<std::string>& folders, Machine& machine) {
+  const std::vector<DiskRate>& disks = file.disks;
+  if (disks.empty() || folders.empty()) return;
+  std::set<const DiskRate*> used;
+  for (const std::string& folder : folders) used.insert(&DiskOf(folder, disks));
+  double read = 0, write = 0;
+  for (const DiskRate* disk : used) {
+    read += disk->read_bytes_per_second;
+    write += disk->write_bytes_per_second;
+  }
+  if (file.device.kind == DeviceKind::cuda) machine.disk_ranks = file.device.count;
+  if (read > 0) machine.file_read.bytes_per_second = read;
+  if (write > 0) machine.file_write.bytes_per_second = write;
+}
+
+}  // namespace
+
+Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device, const std::vector<std::string>& folders) {
+  if (!file || file->device.kind != device) return DefaultMachine(device);
+  Machine machine = MachineOf(*file);
+  TakeDisks(*file, folders, machine);
+  return machine;
 }
 
 int64_t Machine::LibraryBytes(const PlanOptions& options) const {

@@ -27,7 +27,8 @@ struct Machine {
   double latency_seconds = 50e-6;  ///< of one message
   /// Between tiers, a second. A CPU's device tier is memory of its host. Files: of all paths together.
   LinkRate host_to_device{0, 3e9}, device_to_host{0, 3e9}, file_read{100e-6, 1e9}, file_write{100e-6, 0.8e9};
-  double host_memory_bytes = 6e9;  ///< read or written by the optimizer on the host, a second
+  double host_memory_bytes = 6e9;                 ///< read or written by the optimizer on the host, a second
+  int64_t host_memory_ranks = 1, disk_ranks = 1;  ///< that share those rates, where the job has as many
   /// Memory of libraries beyond the plan's buffers, once training runs. A CPU's: oneDNN's scratchpads and kernels, the
   /// transport's buffers, thread stacks and the heap's slack. A GPU's: the context and the kernels' code.
   int64_t library_bytes = 12 << 20;
@@ -51,8 +52,10 @@ Machine DefaultMachine(DeviceKind device);
 Machine MachineOf(const MachineFile& file);
 
 /// What a plan for `device` is priced with: the file's machine, or the default where there is no file, or one of
-/// another kind of device.
-Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device);
+/// another kind of device. `folders` hold the file tier: they take the rates of the measured disks that they are on
+/// (the disk with the longest path above the folder; where none has, the slowest), all together.
+Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device,
+                   const std::vector<std::string>& folders = {});
 
 /// Bytes of the copy that an asynchronous checkpoint is written from: this rank's shard of every unit's fp32 master and
 /// moments, whatever the stage; 0 where the plan has none.

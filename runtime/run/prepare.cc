@@ -8,6 +8,7 @@
 #include "runtime/job/tokenizer_file.h"
 #include "runtime/plan/machine_match.h"
 #include "runtime/plan/manifest.h"
+#include "runtime/plan/place.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/price.h"
 
@@ -106,16 +107,17 @@ void WriteSpec(RunDirectory& directory, const JobSpec& spec, const std::optional
   if (machine) directory.Write(kRunMachine, ToYaml(*machine));
 }
 
-std::string PlanText(const JobSpec& spec, int world, const std::optional<MachineFile>& machine,
-                     const std::string& machine_from, int64_t available_bytes, DeviceKind device) {
-  ModelLayout layout = LayoutOf(spec, world);
+PlannedJob PlanJob(const JobSpec& spec, int world, const std::optional<MachineFile>& machine,
+                   const std::string& machine_from, const TierRoom& room, DeviceKind device) {
   if (spec.training.fp8 && device == DeviceKind::cuda && machine && LacksFp8(*machine))
     throw UsageError("training.fp8: " + machine->device.name + " (" + machine_from +
                      ") has no 8-bit products, which need compute capability 8.9 or more; write training.fp8: false");
-  const Machine priced = MachineFor(machine, device);
-  Plan plan = BuildPlan(layout, PlanOptionsOf(spec, 0, world, device), priced);
-  CheckFits(spec, layout, plan, available_bytes, priced);
-  return ToText(layout, plan);
+  const Machine priced = MachineFor(machine, device, spec.memory.nvme_path);
+  PlacedJob placed = ChoosePlacement(spec, world, device, room, priced);
+  const ModelLayout layout = LayoutOf(placed.spec, world);
+  const Plan plan = BuildPlan(layout, PlanOptionsOf(placed.spec, 0, world, device), priced);
+  CheckFits(placed.spec, layout, plan, room, priced);
+  return {std::move(placed.spec), std::move(placed.why), ToText(layout, plan)};
 }
 
 }  // namespace ds

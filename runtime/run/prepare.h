@@ -9,6 +9,7 @@
 #include "kernels/tensor.h"
 #include "runtime/job/job_spec.h"
 #include "runtime/plan/machine_file.h"
+#include "runtime/plan/planner.h"
 #include "runtime/run/run_directory.h"
 
 namespace ds {
@@ -43,9 +44,15 @@ MachineChoice ChooseMachine(const std::string& file, const std::string& resume, 
 /// machine.yaml. Throws UsageError where the tokenizer's file is not the one that was read for `spec`.
 void WriteSpec(RunDirectory& directory, const JobSpec& spec, const std::optional<MachineFile>& machine);
 
+struct PlannedJob {
+  JobSpec spec;                        ///< with the places that it left to the planner
+  std::vector<std::string> placement;  ///< why these, a line each; empty: it left none
+  std::string plan;                    ///< of rank 0, as text
+};
+
 /// The plan of rank 0, which stands for all: every rank is a data-parallel one and has the same role. Throws UsageError
-/// when it needs more than the spec allows or than `available_bytes` (for one rank; 0: unknown).
-std::string PlanText(const JobSpec& spec, int world, const std::optional<MachineFile>& machine,
-                     const std::string& machine_from, int64_t available_bytes, DeviceKind device);
+/// when it needs more than the spec allows or than there is `room` for.
+PlannedJob PlanJob(const JobSpec& spec, int world, const std::optional<MachineFile>& machine,
+                   const std::string& machine_from, const TierRoom& room, DeviceKind device);
 
 }  // namespace ds

@@ -27,7 +27,7 @@ Machine Trainer::UseMachine() {
   if (peak_flops_ && !gpu && environment_.machine->device.threads > 0)
     *peak_flops_ *=
         static_cast<double>(environment_.threads) / static_cast<double>(environment_.machine->device.threads);
-  return MachineFor(environment_.machine, kind);
+  return MachineFor(environment_.machine, kind, spec_.memory.nvme_path);
 }
 
 namespace {

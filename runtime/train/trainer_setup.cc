@@ -1,6 +1,8 @@
 // What happens before the first step: plans, memory, parameters.
 #include "runtime/base/checksum.h"
+#include "runtime/base/error.h"
 #include "runtime/job/job_spec.h"
+#include "runtime/job/offload.h"
 #include "runtime/job/yaml.h"
 #include "runtime/plan/planner.h"
 #include "runtime/train/state_transfer.h"
@@ -46,6 +48,9 @@ void Trainer::CheckSameData() {
 }
 
 void Trainer::MakePlans() {
+  if (LeavesPlacementOpen(spec_))
+    throw RuntimeError(
+        "a rank was given a job whose `auto` places nobody chose (a defect of DeepShard, please report it)");
   layout_ = LayoutOf(spec_, environment_.size);
   Gpu* const gpu = environment_.gpu;
   if (spec_.training.fp8 && gpu && !gpu->MultipliesFp8())

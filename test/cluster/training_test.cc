@@ -311,6 +311,35 @@ TEST_CASE("Ctrl-C takes a checkpoint from which the job goes on, bit for bit") {
   CHECK(Curve(*resumed) == Curve(*whole, steps));
 }
 
+TEST_CASE("places left to the planner are chosen by the nodes' memory, told, and the run's; the curve is the same") {
+  Training training;
+  const std::vector<std::string> open = {"--set", "deepspeed.zero_optimization.offload_optimizer.device=auto",
+                                         "--set", "memory.offload_activations=auto",
+                                         "--set", "memory.nvme_path=" + training.path("")};
+  auto roomy = training.Start(open);
+  training.MustEnd(*roomy, 0);
+  std::vector<std::string> tight = open;
+  // A little less than it took: something must go into files.
+  const int64_t took = AsInteger(*roomy->Summary().Find("predicted")->Find("peak_bytes")->Find("device")) +
+                       AsInteger(*roomy->Summary().Find("predicted")->Find("peak_bytes")->Find("host"));
+  tight.insert(tight.end(), {"--set", "memory.host_limit=" + std::to_string(took - 4096)});
+  auto placed = training.Start(tight);
+  training.MustEnd(*placed, 0);
+  CHECK(Curve(*placed) == Curve(*roomy));
+  REQUIRE(Messages(*roomy, "placement").size() == 2);
+  for (const std::string& why : Messages(*roomy, "placement")) CHECK(why.find("auto is none: it fits") != why.npos);
+  const std::vector<std::string> why = Messages(*placed, "placement");
+  REQUIRE(why.size() >= 2);
+  INFO(why[0] << "\n" << why[1]);
+  CHECK(why[0].find("offload_optimizer.device: auto is nvme: with cpu a rank needs ") != std::string::npos);
+  CHECK(why[0].find("memory.host_limit is ") != std::string::npos);
+  CHECK(placed->output().find(why[0]) != std::string::npos);
+  std::ifstream file(placed->run_directory() + "/job.yaml");
+  const std::string spec((std::istreambuf_iterator<char>(file)), {});
+  CHECK(spec.find("device: nvme") != std::string::npos);
+  CHECK(spec.find("device: auto\n      ratio") == std::string::npos);
+}
+
 TEST_CASE("ds-generate writes from a checkpoint, the same text for the same seed") {
   const Training training;
   auto job = training.Start({"--set", "training.steps=2"});

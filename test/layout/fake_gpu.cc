@@ -34,7 +34,11 @@ class FakeGpu : public Gpu {
     return taken;
   }
   void Free(void* memory) noexcept override { Give(memory, device_, memory_->device); }
-  void* AllocateHost(int64_t bytes) override { return Take(bytes, host_, memory_->host); }
+  void* AllocateHost(int64_t bytes) override {
+    void* taken = Take(bytes, host_, memory_->host);
+    memory_->most_host = std::max(memory_->most_host, memory_->host);
+    return taken;
+  }
   void FreeHost(void* memory) noexcept override { Give(memory, host_, memory_->host); }
 
   void* NewStream() override {

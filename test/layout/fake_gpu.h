@@ -14,11 +14,11 @@ namespace ds::layout_test {
 /// `device`: what it calls itself. Kernels compute tensors of a CPU alone.
 std::unique_ptr<Gpu> MakeFakeGpu(Device device = {});
 
-/// Bytes that were asked of a fake GPU and not yet given back, and the most of the device's at once.
+/// Bytes that were asked of a fake GPU and not yet given back, and the most at once.
 struct FakeMemory {
   int64_t total = int64_t{1} << 40;  ///< that the device says it has
   int64_t device = 0, host = 0;
-  int64_t most = 0;
+  int64_t most = 0, most_host = 0;
 };
 /// The same, counting into `memory`, which outlives the GPU. May be null.
 std::unique_ptr<Gpu> MakeFakeGpu(FakeMemory* memory, bool multiplies_fp8 = true);

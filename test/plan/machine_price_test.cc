@@ -86,6 +86,57 @@ TEST_CASE("a machine is the file's, and the default where the file has nothing")
   CHECK(MachineFor(std::nullopt, DeviceKind::cuda).flops_16bit == usual.flops_16bit);
 }
 
+TEST_CASE("disks and the host's optimizer are priced by what was measured of them, shared by a host's ranks") {
+  MachineFile file;
+  file.device.kind = DeviceKind::cuda;
+  file.device.count = 4;
+  const Machine usual = DefaultMachine(DeviceKind::cuda);
+  const std::vector<std::string> folders = {"/fast/a", "/fast/b", "/slow"};
+  CHECK(MachineFor(file, DeviceKind::cuda, folders).file_read.bytes_per_second == usual.file_read.bytes_per_second);
+  CHECK(MachineFor(file, DeviceKind::cuda, folders).disk_ranks == 1);
+  file.disks = {{"/", 1e9, 1.5e9, true}, {"/fast", 4e9, 6e9, true}, {"/fastest", 9e9, 9e9, true}};
+  file.host_optimizer = {16, 2e11};
+  const Machine machine = MachineFor(file, DeviceKind::cuda, folders);  // two of them on one disk
+  CHECK(machine.file_read.bytes_per_second == 7.5e9);
+  CHECK(machine.file_write.bytes_per_second == 5e9);
+  CHECK(machine.host_memory_bytes == 2e11);
+  CHECK(machine.disk_ranks == 4);
+  CHECK(machine.host_memory_ranks == 4);
+  CHECK(MachineFor(file, DeviceKind::cuda, {"/fast"}).file_read.bytes_per_second == 6e9);
+  CHECK(MachineFor(file, DeviceKind::cuda).file_read.bytes_per_second == usual.file_read.bytes_per_second);
+  file.disks.erase(file.disks.begin());  // above none: the slowest
+  CHECK(MachineFor(file, DeviceKind::cuda, {"/slow"}).file_write.bytes_per_second == 4e9);
+  file.device.kind = DeviceKind::cpu;
+  CHECK(MachineFor(file, DeviceKind::cpu, {"/slow"}).disk_ranks == 1);
+
+  ZeroConfig zero = test::SmallZero(2);
+  PlanOptions options;
+  options.stage = 2;
+  options.placement.optimizer = options.placement.gradients = Tier::file;
+  options.placement.steps_early = true;
+  options.device = DeviceKind::cuda;
+  Machine slow = machine;
+  slow.file_write.bytes_per_second /= 1000;  // what a step takes is the writing then
+  const auto step = [&](int ranks, const Machine& of) {
+    options.ranks = ranks;
+    const ModelLayout layout = test::TinyLayout(test::TinyGpt(), zero, ranks, DType::bf16);
+    options.compute = DType::bf16;
+    const Plan plan = BuildPlan(layout, options, of);
+    double written = 0;
+    for (const Action& action : plan.actions)
+      if (action.stream == StreamKind::write)
+        written += of.file_write.latency_seconds +
+                   static_cast<double>(action.bytes) / of.file_write.bytes_per_second * std::min(ranks, 4);
+    REQUIRE(written > 0);
+    return std::pair(plan.price.step_seconds, written);
+  };
+  for (int ranks : {1, 2, 8}) {
+    const auto [taken, written] = step(ranks, slow);
+    CHECK(taken == Approx(written).epsilon(0.05));
+    CHECK(taken >= written);
+  }
+}
+
 TEST_CASE("a step's compute time is the sum of its products and attention at their own rates") {
   PlanOptions options;
   options.recompute = GENERATE(RecomputeMode::none, RecomputeMode::activation, RecomputeMode::full);

@@ -106,8 +106,11 @@ pb::Assignment Settle(const StandaloneOptions& options, Meeting& meeting) {
   const bool gpus = OnGpus(spec, meeting.ranks);
   for (size_t r = 0; gpus && r < meeting.ranks.size(); ++r)
     GpuOf(static_cast<int>(r), LocalRankOf(r, meeting.ranks), meeting.ranks);
-  const std::string plan = PlanText(spec, world, machine.machine, machine.from, gpus ? 0 : MemoryForOne(meeting.ranks),
-                                    gpus ? DeviceKind::cuda : DeviceKind::cpu);
+  const int64_t memory = MemoryForOne(meeting.ranks);
+  const PlannedJob planned =
+      PlanJob(spec, world, machine.machine, machine.from, gpus ? TierRoom(0, memory) : TierRoom(memory),
+              gpus ? DeviceKind::cuda : DeviceKind::cpu);
+  spec = planned.spec;
   try {
     meeting.directory.emplace(options.output, spec.name);
   } catch (const std::exception& error) {
@@ -115,12 +118,13 @@ pb::Assignment Settle(const StandaloneOptions& options, Meeting& meeting) {
   }
   RunDirectory& directory = *meeting.directory;
   WriteSpec(directory, spec, machine.machine);
-  directory.Write("plan/rank-0.txt", plan);
+  directory.Write("plan/rank-0.txt", planned.plan);
   const auto event = [&](const std::string& kind, const std::string& text) {
     directory.Event(UnixNanoseconds(), "", -1, 1, kind, text);
   };
   for (const std::string& why : resume.fallbacks) event("resume_fallback", why);
   if (!machine.changed.empty()) event("machine", machine.changed);
+  for (const std::string& why : planned.placement) event("placement", why);
   meeting.parent = resume.parent;
 
   pb::Assignment assignment;

@@ -131,7 +131,7 @@ TEST_CASE("errors name place, key, value, reason and remedy") {
       {"memory: {device_limit: 64M}", "job.yaml:5:24: memory.device_limit: 64M: ", "unknown unit"},
       {"memory: {device_limit: 0}", "job.yaml:5:24: memory.device_limit: 0: ", "no memory"},
       {"memory: {offload_activations: disk}",
-       "job.yaml:5:31: memory.offload_activations: disk: ", "write one of none, cpu, nvme"},
+       "job.yaml:5:31: memory.offload_activations: disk: ", "write one of none, cpu, nvme, auto"},
       {"parallel: {tensor: 2}", "job.yaml:5:20: parallel.tensor: 2: ", "data-parallel ranks only"},
       {"parallel: {pipeline: 2}", "job.yaml:5:22: parallel.pipeline: 2: ", "data-parallel ranks only"},
       {"parallel: {sequence: 2}", "job.yaml:5:22: parallel.sequence: 2: ", "data-parallel ranks only"},

@@ -14,7 +14,8 @@ std::string Job(const std::string& zero, const std::string& more = "", const std
                  (more.empty() ? "" : ", " + more) + "}\n" + (memory.empty() ? "" : "memory: {" + memory + "}\n"));
 }
 
-constexpr OffloadTarget kNone = OffloadTarget::none, kCpu = OffloadTarget::cpu, kNvme = OffloadTarget::nvme;
+constexpr OffloadTarget kNone = OffloadTarget::none, kCpu = OffloadTarget::cpu, kNvme = OffloadTarget::nvme,
+                        kAuto = OffloadTarget::automatic;
 using Folders = std::vector<std::string>;
 
 TEST_CASE("without keys nothing is offloaded") {
@@ -44,7 +45,6 @@ TEST_CASE("DeepSpeed's devices, ratio, folders and blocks reach the spec") {
   }
   for (const char* stage : {"1", "2", "3"})
     CHECK(Parse(Job(std::string("offload_optimizer: {device: cpu}, stage: ") + stage)).zero.offload_optimizer == kCpu);
-  CHECK(Parse(Job("stage: 3, offload_optimizer: {device: auto}")).zero.offload_optimizer == kNone);
   CHECK(Parse(Job("stage: 3, offload_optimizer: null, offload_param: {device: null}")).zero.offload_param == kNone);
 }
 
@@ -194,6 +194,45 @@ TEST_CASE("what cannot be offloaded is refused with place, key, value, reason an
   CHECK_FALSE(Has(SpecFailure(Job("", "", "offload_activations: nvme, nvme_path: ['']")), "no folder is named"));
 }
 
+TEST_CASE("places and the ratio may be left to the planner, where the stage leaves a choice") {
+  const JobSpec spec =
+      Parse(Job("stage: 3, offload_optimizer: {device: auto, ratio: auto, nvme_path: /b}, "
+                "offload_param: {device: Auto}",
+                "aio: {queue_depth: 32}", "offload_activations: auto, nvme_path: /a"));
+  CHECK(spec.zero.offload_optimizer == kAuto);
+  CHECK(spec.zero.offload_param == kAuto);
+  CHECK(spec.memory.offload_activations == kAuto);
+  CHECK(spec.zero.offload_ratio_auto);
+  CHECK(spec.memory.nvme_path == Folders{"/a", "/b"});
+  CHECK(spec.memory.file_queue_depth == 32);
+  CHECK(LeavesPlacementOpen(spec));
+  CHECK_FALSE(UsesFiles(spec));
+  CHECK(MayUseFiles(spec));
+  for (const std::string& note : spec.notes) {
+    CAPTURE(note);
+    CHECK_FALSE(Has(note, "no effect"));
+    CHECK_FALSE(Has(note, "auto"));
+  }
+  CHECK(ParseJobSpec(ToYaml(spec), "again.yaml", "/", {}, 2) == spec);
+
+  const JobSpec nowhere = Parse(Job("stage: 0, offload_optimizer: {device: auto}, offload_param: {device: auto}"));
+  CHECK(nowhere.zero.offload_optimizer == kNone);
+  CHECK(nowhere.zero.offload_param == kNone);
+  CHECK_FALSE(LeavesPlacementOpen(nowhere));
+  CHECK(HasNote(nowhere, "offload_optimizer.device: auto is none: zero_optimization.stage is 0"));
+  CHECK(HasNote(nowhere, "offload_param.device: auto is none: zero_optimization.stage is 0"));
+  const JobSpec second = Parse(Job("stage: 2, offload_optimizer: {device: auto}, offload_param: {device: auto}"));
+  CHECK(second.zero.offload_optimizer == kAuto);
+  CHECK(second.zero.offload_param == kNone);
+  CHECK_FALSE(MayUseFiles(second));  // no folder is named
+
+  const JobSpec ratio = Parse(Job("stage: 2, offload_optimizer: {device: cpu, ratio: auto}"));
+  CHECK(LeavesPlacementOpen(ratio));
+  CHECK(ParseJobSpec(ToYaml(ratio), "again.yaml", "/", {}, 2) == ratio);
+  CHECK(HasNote(Parse(Job("stage: 2, offload_optimizer: {ratio: auto}")),
+                "offload_optimizer.ratio: of no effect: offload_optimizer.device is none."));
+}
+
 TEST_CASE("equality sees where state is kept") {
   const std::string job =
       Job("stage: 3, offload_optimizer: {device: nvme}, offload_param: {device: cpu}", "", "nvme_path: /a");
@@ -201,6 +240,7 @@ TEST_CASE("equality sees where state is kept") {
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, std::string>>{{"deepspeed.zero_optimization.offload_optimizer.device", "cpu"},
                                                         {"deepspeed.zero_optimization.offload_optimizer.ratio", "0.5"},
+                                                        {"deepspeed.zero_optimization.offload_optimizer.ratio", "auto"},
                                                         {"deepspeed.zero_optimization.offload_param.device", "none"},
                                                         {"deepspeed.aio.block_size", "8192"},
                                                         {"deepspeed.aio.queue_depth", "9"},
