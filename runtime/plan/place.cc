@@ -107,6 +107,9 @@ class Chooser {
     best_ = *best;
   }
 
+  /// A CPU has one memory for both tiers, unless the job tells them apart.
+  bool HostIsApart() const { return device_ == DeviceKind::cuda || open_.memory.device_limit; }
+
   /// Every combination of places, for the kinds from `kind` on.
   void Try(size_t kind, JobSpec spec) {
     if (kind < kKinds.size()) {
@@ -114,6 +117,7 @@ class Chooser {
       if (target != OffloadTarget::automatic) return Try(kind + 1, spec);
       for (OffloadTarget place : {OffloadTarget::none, OffloadTarget::cpu, OffloadTarget::nvme}) {
         if (place == OffloadTarget::nvme && !files_) continue;
+        if (place == OffloadTarget::cpu && !HostIsApart()) continue;
         target = place;
         Try(kind + 1, spec);
       }
@@ -156,7 +160,8 @@ class Chooser {
     const OffloadTarget chosen = kind.of(spec);
     std::string text = std::string(kind.key) + ": auto is " + NameOf(chosen, kOffloadNames) + ": ";
     if (chosen == OffloadTarget::none) return text + "it fits on the device";
-    const OffloadTarget faster = chosen == OffloadTarget::nvme ? OffloadTarget::cpu : OffloadTarget::none;
+    const OffloadTarget faster =
+        chosen == OffloadTarget::nvme && HostIsApart() ? OffloadTarget::cpu : OffloadTarget::none;
     kind.of(spec) = faster;
     const Candidate other = Plan(spec);
     text += "with " + NameOf(faster, kOffloadNames);

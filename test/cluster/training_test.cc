@@ -331,7 +331,7 @@ TEST_CASE("places left to the planner are chosen by the nodes' memory, told, and
   const std::vector<std::string> why = Messages(*placed, "placement");
   REQUIRE(why.size() >= 2);
   INFO(why[0] << "\n" << why[1]);
-  CHECK(why[0].find("offload_optimizer.device: auto is nvme: with cpu a rank needs ") != std::string::npos);
+  CHECK(why[0].find("offload_optimizer.device: auto is nvme: with none a rank needs ") != std::string::npos);
   CHECK(why[0].find("memory.host_limit is ") != std::string::npos);
   CHECK(placed->output().find(why[0]) != std::string::npos);
   std::ifstream file(placed->run_directory() + "/job.yaml");

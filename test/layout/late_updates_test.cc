@@ -36,9 +36,7 @@ JobSpec Late(Why why) {
 }
 
 /// The third step of rank 1 has a gradient that is not finite, and is skipped.
-std::string SpoilsAStep(Why why) {
-  return why == Why::on_nan ? "step:3/BackwardWeight layer0.mlp mb0,rank=1,nan" : "";
-}
+std::string SpoilsAStep(Why why) { return why == Why::on_nan ? "step:3/BackwardWeight layer0.mlp mb0,rank=1,nan" : ""; }
 
 void RequireSameValidation(const RunOutcome& a, const RunOutcome& b) {
   REQUIRE(a.records.size() == b.records.size());

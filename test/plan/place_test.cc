@@ -181,7 +181,7 @@ TEST_CASE("a CPU that stands for a device has both tiers in one memory") {
   spec.zero.offload_param = spec.memory.offload_activations = kNone;
   const Price all = PriceOf(With(spec, kNone, kNone, kNone), DeviceKind::cpu);
   CHECK(Placed(spec, TierRoom(all.peak_bytes[0] * 2), DeviceKind::cpu).spec.zero.offload_optimizer == kNone);
-  // The host has no memory of its own to give: files alone help.
+  // The host has no memory of its own to give: files alone help, unless the job tells the tiers apart.
   CHECK(Placed(spec, TierRoom(all.peak_bytes[0]), DeviceKind::cpu).spec.zero.offload_optimizer == kNvme);
 }
 
