@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "kernels/reduce.h"
@@ -12,7 +11,6 @@
 #include "runtime/exec/action_names.h"
 #include "runtime/exec/reduce_bucket.h"
 #include "runtime/exec/step_facts.h"
-#include "runtime/plan/executor_memory.h"
 #include "runtime/plan/planner.h"
 
 namespace ds {
@@ -27,44 +25,6 @@ int Index(StreamKind stream) { return static_cast<int>(stream); }
 int Index(ActionKind kind) { return static_cast<int>(kind); }
 
 double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
-
-/// Cuts tensors off a block, each aligned to kExecutorAlignment. Without a block it only counts.
-class Carver {
- public:
-  explicit Carver(Tensor block = {}) : block_(block) {}
-  Tensor Take(DType dtype, Shape shape) {
-    const int64_t at = used_, bytes = shape.numel() * static_cast<int64_t>(SizeOf(dtype));
-    used_ += (bytes + kExecutorAlignment - 1) / kExecutorAlignment * kExecutorAlignment;
-    if (!block_) return {};
-    return Tensor(block_.Flat(at, bytes).data, dtype, shape, block_.device);
-  }
-  int64_t used() const { return used_; }
-
- private:
-  const Tensor block_;
-  int64_t used_ = 0;
-};
-
-/// What an executor keeps on the device: ExecutorBytes in all.
-struct Own {
-  std::vector<Tensor> tokens, targets, first_key;
-  Tensor losses, facts, gathered, gradient_scale, skip;
-
-  Own(Carver& carver, const ModelLayout& layout, const Plan& plan, MicroBatchShape shape) {
-    const int64_t width = static_cast<int64_t>(layout.units.size()) + kNormFacts;
-    const int64_t micro_batches = MicroBatchesOf(plan.options);
-    for (int64_t m = 0; m < micro_batches; ++m) {
-      tokens.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
-      targets.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
-      if (ReadsFirstKeys(layout)) first_key.push_back(carver.Take(DType::i32, Shape{shape.samples, shape.tokens}));
-    }
-    losses = carver.Take(DType::f64, Shape{micro_batches});
-    facts = carver.Take(DType::f64, Shape{width});
-    gathered = carver.Take(DType::f64, Shape{plan.options.ranks * width});
-    gradient_scale = carver.Take(DType::f32, Shape{1});
-    skip = carver.Take(DType::i32, Shape{1});
-  }
-};
 
 }  // namespace
 
@@ -81,7 +41,6 @@ struct GpuExecutor::Step {
 GpuExecutor::GpuExecutor(const ExecutorContext& context)
     : layout_(context.bind.layout),
       plan_(context.bind.plan),
-      shape_(context.bind.shape),
       segments_(context.segments),
       optimizer_(context.optimizer),
       communicators_(context.communicators),
@@ -90,7 +49,7 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
       workspace_(context.workspace),
       actions_(Bind(context.bind)),
       done_(context.bind.plan.actions.size()),
-      memory_(ExecutorBytes(context.bind.layout, context.bind.plan.options), context.gpu) {
+      memory_(context.bind.layout, context.bind.plan, context.bind.shape, *context.gpu) {
   const Communicator* of_stream[kStreams] = {communicators_.sums.get(), communicators_.gather.get(),
                                              communicators_.reduce.get()};
   for (StreamKind kind : kGpuStreams) {
@@ -106,31 +65,6 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
     if (actions_[i].action->signals && TierStreams::OnGpu(actions_[i].action->stream)) done_[i] = GpuEvent(gpu_, false);
     names_.push_back(Describe(layout_, plan_, i));
   }
-
-  Carver device(memory_.Bytes(0, memory_.bytes()));
-  const Own own(device, layout_, plan_, shape_);
-  if (device.used() != memory_.bytes())
-    throw RuntimeError("an executor lays out " + std::to_string(device.used()) + " bytes, and the plan counted " +
-                       std::to_string(memory_.bytes()));
-  tokens_ = own.tokens, targets_ = own.targets, first_key_ = own.first_key;
-  losses_ = own.losses, facts_ = own.facts, gathered_ = own.gathered;
-  gradient_scale_ = own.gradient_scale, skip_ = own.skip;
-
-  auto take_host = [this](Carver& carver) {
-    const int64_t parts = first_key_.empty() ? 2 : 3;
-    host_batches_ =
-        carver.Take(DType::i32, Shape{parts * MicroBatchesOf(plan_.options), shape_.samples, shape_.tokens});
-    host_losses_ = carver.Take(DType::f64, losses_.shape);
-    host_gathered_ = carver.Take(DType::f64, gathered_.shape);
-    host_skip_ = carver.Take(DType::i32, skip_.shape);
-    host_scale_ = carver.Take(DType::f32, gradient_scale_.shape);
-  };
-  Carver count;
-  take_host(count);
-  Gpu* const gpu = context.gpu;
-  pinned_ = {gpu->AllocateHost(count.used()), [gpu](void* memory) { gpu->FreeHost(memory); }};
-  Carver host(Tensor(pinned_.get(), DType::u8, Shape{count.used()}));
-  take_host(host);
   tiers_ = std::make_unique<TierStreams>(context, actions_, done_, streams_);
 }
 
@@ -143,7 +77,7 @@ StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
   size_t index = 0;
   try {
     step.first = Stamp(step, StreamKind::compute);
-    UploadBatches(step);
+    memory_.Upload(inputs.micro_batches, StreamOf(StreamKind::compute));
     // The other streams begin behind what the compute stream has, as they do behind the step before.
     gpu_.Record(finished_[Index(StreamKind::compute)].get(), StreamOf(StreamKind::compute));
     for (StreamKind kind : kGpuStreams)
@@ -165,27 +99,6 @@ StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
   }
   AddTimes(step);
   return outcome;
-}
-
-void GpuExecutor::UploadBatches(const Step& step) {
-  const int64_t numel = shape_.samples * shape_.tokens;
-  for (size_t m = 0; m < step.inputs.micro_batches.size(); ++m) {
-    const MicroBatch& batch = step.inputs.micro_batches[m];
-    std::vector<std::pair<Tensor, Tensor>> parts = {{batch.tokens, tokens_[m]}, {batch.targets, targets_[m]}};
-    if (!first_key_.empty()) parts.emplace_back(batch.first_key, first_key_[m]);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const auto& [from, to] = parts[i];
-      if (from.numel() != numel || !from)
-        throw RuntimeError("micro-batch " + std::to_string(m) + " has " + std::to_string(from ? from.numel() : 0) +
-                           (i == 0   ? " tokens"
-                            : i == 1 ? " targets"
-                                     : " first keys") +
-                           ", expected " + std::to_string(numel));
-      const Tensor staged = host_batches_.Flat(static_cast<int64_t>(m * parts.size() + i) * numel, numel);
-      std::memcpy(staged.data, from.data, static_cast<size_t>(from.bytes()));
-      CopyTensor(staged, to.Flat(), StreamOf(StreamKind::compute));
-    }
-  }
 }
 
 KernelContext GpuExecutor::KernelOn(const Step& step, StreamKind stream) const {
@@ -281,8 +194,8 @@ void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext&
       break;  // TierStreams'
     case ActionKind::optimizer_step:
       if (bound.action->bucket >= 0) return StepBucket(bound, kernel);
-      return optimizer_->StepUnit(kernel, {gradient_scale_.as<float>(), skip_.as<int32_t>()}, bound.action->unit,
-                                  bound.step_whole, bound.state);
+      return optimizer_->StepUnit(kernel, {memory_.gradient_scale.as<float>(), memory_.skip.as<int32_t>()},
+                                  bound.action->unit, bound.step_whole, bound.state);
   }
   throw RuntimeError("an action is of no known kind");
 }
@@ -292,8 +205,9 @@ void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext&
 void GpuExecutor::StepBucket(const BoundAction& bound, const KernelContext& kernel) {
   const Action& action = *bound.action;
   optimizer_->RoundBucket(kernel, action.unit, action.bucket, bound.state);
-  optimizer_->StepBucket(kernel, optimizer_->scalars(), {gradient_scale_.as<float>(), skip_.as<int32_t>()}, action.unit,
-                         action.bucket, bound.state);
+  optimizer_->StepBucket(kernel, optimizer_->scalars(),
+                         {memory_.gradient_scale.as<float>(), memory_.skip.as<int32_t>()}, action.unit, action.bucket,
+                         bound.state);
 }
 
 void GpuExecutor::Compute(Step& step, BoundAction& bound, const KernelContext& kernel) {
@@ -302,12 +216,12 @@ void GpuExecutor::Compute(Step& step, BoundAction& bound, const KernelContext& k
   StepContext context = step.inputs.context;
   context.kernel = kernel;
   context.first_sample = step.inputs.micro_batches[action.micro_batch].first_sample;
-  bound.io.tokens = tokens_[action.micro_batch];
-  bound.io.targets = targets_[action.micro_batch];
-  if (!first_key_.empty()) bound.io.first_key = first_key_[action.micro_batch];
+  bound.io.tokens = memory_.tokens[action.micro_batch];
+  bound.io.targets = memory_.targets[action.micro_batch];
+  if (!memory_.first_key.empty()) bound.io.first_key = memory_.first_key[action.micro_batch];
   switch (action.kind) {
     case ActionKind::forward:
-      bound.io.loss_sum = losses_.as<double>() + action.micro_batch;
+      bound.io.loss_sum = memory_.losses.as<double>() + action.micro_batch;
       return segment.Forward(context, bound.io);
     case ActionKind::recompute:
       return segment.Recompute(context, bound.io);
@@ -326,30 +240,30 @@ void GpuExecutor::CopyTensor(const Tensor& from, const Tensor& to, void* stream)
 
 void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext& kernel) {
   const int64_t units = static_cast<int64_t>(layout_.units.size());
-  gpu_.Set(facts_.data, 0, facts_.bytes(), kernel.stream);
-  if (bound.squares) CopyTensor(bound.squares, facts_.Flat(0, units), kernel.stream);
+  gpu_.Set(memory_.facts.data, 0, memory_.facts.bytes(), kernel.stream);
+  if (bound.squares) CopyTensor(bound.squares, memory_.facts.Flat(0, units), kernel.stream);
   std::vector<SquareTerm> terms;
   for (const UnitGradient& unit : bound.gradients)
     for (const ShardRange& range : layout_.ShardRanges(unit.unit, plan_.options.rank))
-      terms.push_back({unit.gradient.Part(range), facts_.Flat(unit.unit, 1)});
+      terms.push_back({unit.gradient.Part(range), memory_.facts.Flat(unit.unit, 1)});
   AddSumsOfSquares(kernel, terms);
-  WriteStepFacts(kernel, losses_, NoticesOf(step.inputs), facts_.Flat(units, kNormFacts));
+  WriteStepFacts(kernel, memory_.losses, NoticesOf(step.inputs), memory_.facts.Flat(units, kNormFacts));
   if (communicators_.sums) {
     Mark exchange;
     exchange.begin = Stamp(step, StreamKind::compute);
-    communicators_.sums->AllGather(facts_, gathered_);
+    communicators_.sums->AllGather(memory_.facts, memory_.gathered);
     exchange.end = Stamp(step, StreamKind::compute);
     step.exposed.push_back(exchange);
   } else {
-    CopyTensor(facts_, gathered_, kernel.stream);
+    CopyTensor(memory_.facts, memory_.gathered, kernel.stream);
   }
   const StepRule rule{plan_.options.ranks, units, step.inputs.context.loss_scale, step.inputs.clip,
                       static_cast<bool>(step.inputs.decide)};
-  DecideStep(kernel, rule, gathered_, gradient_scale_, skip_);
-  CopyTensor(gathered_, host_gathered_, kernel.stream);
-  CopyTensor(skip_, host_skip_, kernel.stream);
-  CopyTensor(gradient_scale_, host_scale_, kernel.stream);
-  step.outcome.timeline.bytes[Index(ActionKind::norm)] += facts_.bytes() * (plan_.options.ranks - 1);
+  DecideStep(kernel, rule, memory_.gathered, memory_.gradient_scale, memory_.skip);
+  CopyTensor(memory_.gathered, memory_.host_gathered, kernel.stream);
+  CopyTensor(memory_.skip, memory_.host_skip, kernel.stream);
+  CopyTensor(memory_.gradient_scale, memory_.host_scale, kernel.stream);
+  step.outcome.timeline.bytes[Index(ActionKind::norm)] += memory_.facts.bytes() * (plan_.options.ranks - 1);
 }
 
 /// The end of every stream, what the host is told, and the host's decision, which must be the device's.
@@ -362,26 +276,26 @@ void GpuExecutor::FinishStep(Step& step) {
     gpu_.Record(finished_[Index(kind)].get(), StreamOf(kind));
     gpu_.Wait(compute, finished_[Index(kind)].get());
   }
-  CopyTensor(losses_, host_losses_, compute);
+  CopyTensor(memory_.losses, memory_.host_losses, compute);
   step.last = Stamp(step, StreamKind::compute);
   while (!gpu_.Done(step.last)) {
     CheckCommunicators();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 
-  const double* losses = host_losses_.as<double>();
-  step.outcome.local_loss.assign(losses, losses + host_losses_.numel());
+  const double* losses = memory_.host_losses.as<double>();
+  step.outcome.local_loss.assign(losses, losses + memory_.host_losses.numel());
   if (!plan_.options.training || plan_.options.updates_only) return tiers_->End(false, 0);
-  const double* gathered = host_gathered_.as<double>();
-  step.outcome.sums =
-      SumRanks({gathered, static_cast<size_t>(host_gathered_.numel())}, layout_.units.size(), plan_.options.ranks);
+  const double* gathered = memory_.host_gathered.as<double>();
+  step.outcome.sums = SumRanks({gathered, static_cast<size_t>(memory_.host_gathered.numel())}, layout_.units.size(),
+                               plan_.options.ranks);
   const bool stepped = step.inputs.decide && step.inputs.decide(step.outcome.sums);
-  step.outcome.stepped = host_skip_.as<int32_t>()[0] == 0;
+  step.outcome.stepped = memory_.host_skip.as<int32_t>()[0] == 0;
   if (step.outcome.stepped != stepped)
     throw RuntimeError(std::string("the GPU ") + (stepped ? "skipped" : "took") +
                        " an optimizer step that the host decided otherwise about, from the same numbers: suspect its "
                        "memory");
-  tiers_->End(stepped, host_scale_.as<float>()[0]);
+  tiers_->End(stepped, memory_.host_scale.as<float>()[0]);
 }
 
 void GpuExecutor::CheckCommunicators() {

@@ -10,8 +10,8 @@
 
 #include "kernels/gpu.h"
 #include "runtime/exec/executor.h"
+#include "runtime/exec/gpu_step_memory.h"
 #include "runtime/exec/tier_streams.h"
-#include "runtime/state/memory.h"
 
 namespace ds {
 
@@ -34,7 +34,6 @@ class GpuExecutor : public Executor {
   void RunAction(Step& step, BoundAction& bound, const KernelContext& kernel);
   void Compute(Step& step, BoundAction& bound, const KernelContext& kernel);
   void Norm(Step& step, const BoundAction& bound, const KernelContext& kernel);
-  void UploadBatches(const Step& step);
   void StepBucket(const BoundAction& bound, const KernelContext& kernel);
   void FinishStep(Step& step);
   void CheckCommunicators();
@@ -47,7 +46,6 @@ class GpuExecutor : public Executor {
 
   const ModelLayout& layout_;
   const Plan& plan_;
-  const MicroBatchShape shape_;
   const std::vector<std::unique_ptr<Segment>>& segments_;
   const Optimizer* optimizer_;
   Communicators& communicators_;
@@ -63,11 +61,7 @@ class GpuExecutor : public Executor {
   std::vector<GpuEvent> stamps_;     // timed; taken anew in every step
   GpuEvent finished_[kStreams];
 
-  Memory memory_;
-  std::vector<Tensor> tokens_, targets_, first_key_;  // of a micro-batch, on the device; first_key_ may be empty
-  Tensor losses_, facts_, gathered_, gradient_scale_, skip_;
-  std::unique_ptr<void, std::function<void(void*)>> pinned_;  // the host's side of what is copied
-  Tensor host_batches_, host_losses_, host_gathered_, host_skip_, host_scale_;
+  GpuStepMemory memory_;
   std::unique_ptr<TierStreams> tiers_;  // last: its threads use the rest
 };
 
