@@ -18,6 +18,7 @@ namespace {
 constexpr int kMostSlots = 65536;
 constexpr size_t kMostSlotsInAll = 1 << 20;
 constexpr size_t kMostErrors = 100;
+constexpr size_t kLongestName = 253, kLongestLabel = 63;  // bytes (RFC 1035)
 constexpr std::string_view kSlots = "slots=";
 
 bool IsIpv4(const std::string& text) {
@@ -31,6 +32,25 @@ bool IsIpv6(const std::string& text) {
   if (zone != std::string::npos && zone + 1 == text.size()) return false;
   in6_addr address;
   return inet_pton(AF_INET6, text.substr(0, zone).c_str(), &address) == 1;
+}
+
+/// 127.0.0.1 of ::ffff:127.0.0.1 (RFC 4291, 2.5.5.2), which is the same host; empty: it is no such address.
+std::string MappedIpv4(const std::string& host) {
+  in6_addr address;
+  if (inet_pton(AF_INET6, host.c_str(), &address) != 1 || !IN6_IS_ADDR_V4MAPPED(&address)) return "";
+  char text[INET_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET, &address.s6_addr[12], text, sizeof text);
+  return text;
+}
+
+/// The first of a name's parts that is longer than RFC 1035 lets it be; empty: there is none.
+std::string_view LongLabel(std::string_view host) {
+  for (size_t begin = 0; begin < host.size();) {
+    const size_t end = std::min(host.find('.', begin), host.size());
+    if (end - begin > kLongestLabel) return host.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  return {};
 }
 
 bool IsWord(std::string_view text, std::string_view also) {
@@ -118,13 +138,19 @@ class Reader {
       column += static_cast<int>(at) + 1;
     }
     const bool bracketed = text.size() >= 2 && text.front() == '[' && text.back() == ']';
-    const std::string host(bracketed ? text.substr(1, text.size() - 2) : text);
+    std::string host(bracketed ? text.substr(1, text.size() - 2) : text);
     if (host.empty()) return complain("a host is wanted; write HOST slots=N");
     if (host[0] == '-') return complain("a host may not begin with '-' (programs would read it as an option)");
     if (bracketed || host.find_first_of(":[]%") != std::string::npos) {
       if (!IsIpv6(host) || !IsWord(host, ":.%_-")) {
         return complain("not an IPv6 address; write it bare or in brackets, without a port");
       }
+      if (std::string v4 = MappedIpv4(host); !v4.empty()) host = v4;
+    } else if (const std::string_view label = LongLabel(host); host.size() > kLongestName || !label.empty()) {
+      return complain(
+          label.empty()
+              ? "a name of " + std::to_string(host.size()) + " bytes; the longest that can be looked up has 253"
+              : "its part of " + std::to_string(label.size()) + " bytes is no name's; between dots are 63 at most");
     } else if (!IsWord(host, "._-")) {
       return complain("not a host; names have letters, digits, '.', '-' and '_'");
     } else if (host.find_first_not_of("0123456789.") == std::string::npos && !IsIpv4(host)) {
@@ -206,6 +232,7 @@ bool IsLoopback(std::string_view host) {
 std::string CanonicalHost(std::string_view host) {
   const std::string lower = Lower(host);
   const size_t zone = lower.find('%');
+  if (std::string v4 = MappedIpv4(lower); !v4.empty()) return v4;
   in6_addr address;
   if (inet_pton(AF_INET6, lower.substr(0, zone).c_str(), &address) != 1) return lower;
   char text[INET6_ADDRSTRLEN];

@@ -26,7 +26,8 @@ struct HostSlots {
 /// Reads hostfile text; `name` stands for the file in messages. Throws UsageError "name:line:column: reason; what to
 /// do", one line for each error found, up to 100: other text, slots= absent or not a number from 1 to 65536, more than
 /// 2^20 slots in all, the same host twice (compared as written, without regard to case or `user@`), a host that begins
-/// with '-', no host at all.
+/// with '-' or has more bytes than names may have, no host at all. An IPv4 address that is written as an IPv6 one
+/// (::ffff:10.0.0.1) is read as the IPv4 address.
 std::vector<HostSlots> ParseHostfile(const std::string& text, const std::string& name);
 
 /// The same from a file. Throws UsageError where it cannot be read.
@@ -35,7 +36,8 @@ std::vector<HostSlots> LoadHostfile(const std::string& path);
 /// Whether `host` names this machine by loopback: localhost, 127.x.y.z, ::1.
 bool IsLoopback(std::string_view host);
 
-/// One spelling of a host: lower case, IPv6 addresses in their shortest form. Hosts are compared by it.
+/// One spelling of a host: lower case, IPv6 addresses in their shortest form, those that stand for IPv4 ones as such.
+/// Hosts are compared by it.
 std::string CanonicalHost(std::string_view host);
 
 /// `host` as messages and filters write it: IPv6 addresses in brackets.

@@ -105,6 +105,25 @@ TEST_CASE("hostfile: errors name their place") {
   }
 }
 
+TEST_CASE("hostfile: a name that no name server takes is refused where it stands") {
+  const std::string label(63, 'a'), name = label + "." + label + "." + label + "." + std::string(61, 'b');  // 253
+  CHECK(Show(label + " slots=1\n" + name + " slots=1\n") == label + "*1 " + name + "*1");
+  CHECK(Failure("w0 slots=1\nu@" + label + "a slots=1\n").find("hosts:2:3: ") == 0);
+  CHECK(Failure(label + "a slots=1\n").find("its part of 64 bytes is no name's; between dots are 63 at most") !=
+        std::string::npos);
+  CHECK(Failure(name + "b slots=1\n").find("a name of 254 bytes; the longest that can be looked up has 253") !=
+        std::string::npos);
+}
+
+TEST_CASE("hostfile: an IPv4 address in IPv6's clothes is the IPv4 address") {
+  CHECK(Show("::ffff:127.0.0.1 slots=2\n") == "127.0.0.1*2");
+  CHECK(Show("[::FFFF:7f00:2] slots=2\n") == "127.0.0.2*2");
+  CHECK(Failure("10.0.0.1 slots=1\n::ffff:10.0.0.1 slots=1\n").find("the same host twice") != std::string::npos);
+  CHECK(IsLoopback("::ffff:127.0.0.1"));
+  CHECK(!IsLoopback("::ffff:10.0.0.1"));
+  CHECK(CanonicalHost("::ffff:10.0.0.1") == "10.0.0.1");
+}
+
 TEST_CASE("hostfile: all errors are told, one a line") {
   const std::string failure = Failure("w0\nw1 slots=0\nw2 slots=1\n-x slots=1\n");
   CHECK(failure.find("hosts:1:3: ") == 0);
