@@ -1,9 +1,12 @@
 #include "agent/daemon/service.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "proto/channel.h"
@@ -82,7 +85,10 @@ DaemonService::DaemonService(const DaemonConfig& config, const Identity& identit
   try {
     impl_->door = std::make_unique<FrontDoor>(config.listen, config.port, kSiteNodeNames, limits);
   } catch (const std::runtime_error& error) {
-    throw RuntimeError(error.what());
+    const std::string why = error.what(), port = std::to_string(config.port);
+    if (!why.ends_with(std::strerror(EADDRINUSE))) throw RuntimeError(why);
+    throw RuntimeError(why + ": another daemon, or another program, has this port (`ss -ltnp 'sport = :" + port +
+                       "'` names it); end that one, or write another `port` here and in the launcher's site file");
   }
   grpc::ServerBuilder builder;
   SetServerOptions(builder, kSilenceSeconds);

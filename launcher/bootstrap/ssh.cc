@@ -258,7 +258,9 @@ class SshBootstrap final : public Bootstrap {
       if (version.empty()) return Over(login, end, login.refusal);
       return Over(login, end, VersionsDiffer(login.host.host, settings_.AgentProgram(), version));
     }
-    const SshFailure failure = ReadSshFailure(login.host, settings_.AgentProgram(), end, login.errors);
+    const SshFailure failure =
+        ReadSshFailure(login.host, settings_.AgentProgram(), end, login.errors,
+                       {settings_.ssh_config == "auto" ? "" : settings_.ssh_config, settings_.ssh_port});
     using Next = SshFailure::Next;
     const bool again =
         failure.next == Next::retry || (failure.next == Next::retry_a_few && login.attempts < kFewAttempts);

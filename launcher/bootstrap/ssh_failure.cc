@@ -16,7 +16,9 @@ constexpr size_t kLastLines = 3, kLongestLine = 200;
 struct Saying {
   std::vector<std::string> words;  ///< any of them
   SshFailure::Next next;
-  std::string meaning;  ///< with HOST for the host
+  /// With HOST for the host and its user, NAME without the user, KNOWN as known_hosts calls it, WAY for ssh's flags,
+  /// PORT for that one.
+  std::string meaning;
 };
 
 const std::vector<Saying>& Sayings() {
@@ -26,16 +28,15 @@ const std::vector<Saying>& Sayings() {
        Next::fail,
        "the host key of HOST is another than the one known here. If the host was installed anew, remove the old key "
        "with "
-       "`ssh-keygen -R HOST` and log in once with `ssh HOST`; if not, somebody may be in between"},
+       "`ssh-keygen -R KNOWN` and log in once with `sshWAY HOST`; if not, somebody may be in between"},
       {{"Host key verification failed", "host key is known for"},
        Next::fail,
-       "the host key of HOST is not known here, and nobody can be asked. Log in once with `ssh HOST`, or add its key "
-       "to "
-       "~/.ssh/known_hosts (`ssh-keyscan HOST`, checked)"},
+       "the host key of HOST is not known here, and nobody can be asked. Log in once with `sshWAY HOST`, or add its "
+       "key to ~/.ssh/known_hosts (`ssh-keyscanPORT NAME`, checked)"},
       {{"Permission denied", "Too many authentication failures", "No supported authentication methods"},
        Next::fail,
        "HOST lets this user in with no key that ssh has. Passwords cannot be asked for: put a public key there with "
-       "`ssh-copy-id HOST`, load one with a passphrase into ssh-agent, or write user@HOST in the hostfile"},
+       "`ssh-copy-idWAY HOST`, load one with a passphrase into ssh-agent, or write user@HOST in the hostfile"},
       {{"Temporary failure in name resolution"},
        Next::retry_a_few,
        "the name HOST could not be looked up. Check the resolver, or write an address in the hostfile or as HostName "
@@ -68,10 +69,27 @@ const std::vector<Saying>& Sayings() {
   return sayings;
 }
 
-std::string WithHost(std::string text, const std::string& host) {
-  for (size_t at = 0; (at = text.find("HOST", at)) != std::string::npos; at += host.size()) {
-    text.replace(at, 4, host);
-  }
+void Replace(std::string& text, const std::string& what, const std::string& by) {
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
+}
+
+/// " -F FILE -p PORT", as far as they were given.
+std::string Flags(const SshWay& way) {
+  std::string config;  // so that a shell reads it back
+  for (const char c : way.config) config += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  if (config.find_first_of(" '\"\\$`*?&;<>()|~#") != std::string::npos) config = "'" + config + "'";
+  return (config.empty() ? "" : " -F " + config) + (way.port == 0 ? "" : " -p " + std::to_string(way.port));
+}
+
+/// A meaning about this host, reached this way. `name`: with its user.
+std::string Told(std::string text, const std::string& name, const std::string& host, const SshWay& way) {
+  const std::string port = way.port == 0 ? "" : std::to_string(way.port);
+  Replace(text, "KNOWN", port.empty() ? host : "'[" + host + "]:" + port + "'");
+  Replace(text, "PORT", port.empty() ? "" : " -p " + port);
+  Replace(text, "NAME", host);
+  Replace(text, "HOST", name);
+  Replace(text, "WAY", Flags(way));
   return text;
 }
 
@@ -99,7 +117,7 @@ std::string LastWords(const std::string& text) {
 }
 
 SshFailure ReadSshFailure(const HostSlots& host, const std::string& agent, const ProcessEnd& end,
-                          const std::string& errors) {
+                          const std::string& errors, const SshWay& way) {
   const std::string name = host.user.empty() ? host.host : host.user + "@" + host.host;
   const std::string words = LastWords(errors);
   const std::string said = words.empty() ? "" : " (ssh said: " + words + ")";
@@ -120,11 +138,12 @@ SshFailure ReadSshFailure(const HostSlots& host, const std::string& agent, const
   for (const Saying& saying : Sayings()) {
     for (const std::string& word : saying.words) {
       const std::string& where = word.starts_with("REMOTE") || word.starts_with("Offending") ? errors : words;
-      if (where.find(word) != std::string::npos) return {saying.next, WithHost(saying.meaning, name) + said};
+      if (where.find(word) != std::string::npos)
+        return {saying.next, Told(saying.meaning, name, host.host, way) + said};
     }
   }
   return {SshFailure::Next::fail, "ssh cannot log in to " + name + (said.empty() ? ": exit code 255" : said) +
-                                      "; try `ssh -o BatchMode=yes " + name + " true` by hand"};
+                                      "; try `ssh" + Flags(way) + " -o BatchMode=yes " + name + " true` by hand"};
 }
 
 std::string AgentVersion(const std::string& output) {

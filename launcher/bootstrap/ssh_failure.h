@@ -19,10 +19,16 @@ struct SshFailure {
   std::string message;  ///< what happened on which host, ssh's own words, and what to do
 };
 
+/// What else ssh was told, so that advice can be followed as it stands.
+struct SshWay {
+  std::string config;  ///< of -F; empty: ssh's own
+  int port = 0;        ///< of -p; 0: as configured
+};
+
 /// `end`: of ssh; `errors`: what it and the far side wrote to standard error; `agent`: the program that it was to
 /// start.
 SshFailure ReadSshFailure(const HostSlots& host, const std::string& agent, const ProcessEnd& end,
-                          const std::string& errors);
+                          const std::string& errors, const SshWay& way = {});
 
 /// The last lines of `text` that say something, as one line of at most some 300 bytes.
 std::string LastWords(const std::string& text);

@@ -10,6 +10,7 @@
 #include "launcher/job/bind.h"
 #include "launcher/job/job.h"
 #include "runtime/base/error.h"
+#include "runtime/base/nvml.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/machine_match.h"
 #include "runtime/run/prepare.h"
@@ -115,12 +116,15 @@ std::string DescribeJob(const Job& job) {
   text += DescribeVariables(job.variable_sources, job.foreign()) + "\n" + DescribeBind(job) + "\n";
   if (!job.resume.empty()) text += "Resumes from\n  " + job.resume + "\n\n";
   if (job.foreign()) return text;
-  if (!job.spec.notes.empty()) {
-    text += "Notes\n";
-    for (const std::string& note : job.spec.notes) text += "  " + note + "\n";
-    text += "\n";
-  }
   const DeviceKind device = DeviceExpected(job);
+  std::vector<std::string> notes = job.spec.notes;
+  if (device == DeviceKind::cuda && !job.spec.memory.device_limit)
+    notes.push_back(std::string("The plan was not checked against a GPU's memory") +
+                    (VisibleGpus().empty() ? ", and this machine has no GPU" : "") +
+                    ": the nodes are looked at when the job starts; memory.device_limit sets a limit here.");
+  if (!notes.empty()) text += "Notes\n";
+  for (const std::string& note : notes) text += "  " + note + "\n";
+  if (!notes.empty()) text += "\n";
   if (job.machine) text += MachineText(job, device);
   const PlannedRoles planned = PlanRoles(job, RoomHere(job, device), device);
   if (!planned.placement.empty())

@@ -20,6 +20,7 @@
 #include "runtime/job/preflight_names.h"
 #include "runtime/job/yaml.h"
 #include "runtime/run/prepare.h"
+#include "runtime/run/resume_check.h"
 
 namespace ds {
 namespace {
@@ -220,6 +221,20 @@ std::vector<int> Job::Nodes() const {
 
 namespace {
 
+/// `ds-launch ls -l`, as mpirun and srun take it.
+void CheckNoProgram(const LaunchOptions& options) {
+  const std::string& name = options.job_file;
+  if (name.empty()) return;
+  std::error_code ignored;
+  const std::string kind = fs::path(name).extension().string();
+  const bool spec = kind == ".yaml" || kind == ".yml" || kind == ".json";
+  const bool there = fs::exists(name, ignored);
+  const bool program = there ? fs::is_regular_file(name, ignored) && ::access(name.c_str(), X_OK) == 0 : !spec;
+  if (program && !spec)
+    throw UsageError(Shown(name, 400) + (there ? " is a program" : ": there is no such job file") +
+                     "; a program goes behind `--`: ds-launch [OPTIONS] -- " + Shown(name, 400) + " ARGS...");
+}
+
 /// The spec for the ranks of all hosts. Where they do not divide the batch and launch.min_nodes allows for fewer, for
 /// those of the first hosts that do: the rest are spares.
 void LoadSpec(Job& job) {
@@ -257,6 +272,7 @@ Job PrepareJob(const LaunchOptions& options) {
   Job job;
   job.options = options;
   job.working_directory = WorkingDirectory();
+  CheckNoProgram(options);
   job.hosts = ChooseHosts(options);
   job.ranks = MapRanks(job.hosts);
   LoadSpec(job);
@@ -278,6 +294,7 @@ Job PrepareJob(const LaunchOptions& options) {
     job.resume = std::move(resume.checkpoint);
     job.parent = std::move(resume.parent);
     job.resume_fallbacks = std::move(resume.fallbacks);
+    if (!job.foreign() && !job.resume.empty()) CheckResume(job.spec, job.world(), job.resume);
   }
   if (!job.foreign()) {
     MachineChoice machine = ChooseMachine(options.machine, job.resume, job.parent);

@@ -85,9 +85,11 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 std::string Nearest(std::string_view name, const std::vector<std::string>& candidates) {
   name = name.substr(0, 200);  // the cost is quadratic, and no key is that long
   std::string best;
+  const std::string lower = Lower(name);
   size_t best_distance = SIZE_MAX;
   for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(name, candidate);
+    // A letter's case is half of a mistake at most: TRAINING is training before it is anything else.
+    const size_t distance = 2 * EditDistance(lower, Lower(candidate)) + (EditDistance(name, candidate) > 0);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

@@ -28,16 +28,25 @@ void CheckMissing(const JobSpec& spec, Problems& problems) {
 void CheckHeads(const ModelConfig& model, Problems& problems) {
   if (model.heads < 1 || !problems.Good({"model.heads", "model.hidden", "model.kv_heads"})) return;
   if (model.hidden > 0 && model.hidden % model.heads != 0) {
-    problems.Add("model.hidden", Text(model.hidden) + " is no multiple of model.heads, which is " + Text(model.heads) +
-                                     "; write one, such as " + Text((model.hidden / model.heads + 1) * model.heads));
+    if (problems.Blamed({"model.hidden", "model.heads"}) == "model.heads")
+      problems.Add("model.heads", "model.hidden, which is " + Text(model.hidden) + ", is no multiple of " +
+                                      Text(model.heads) + "; write a divisor of it");
+    else
+      problems.Add("model.hidden", Text(model.hidden) + " is no multiple of model.heads, which is " +
+                                       Text(model.heads) + "; write one, such as " +
+                                       Text((model.hidden / model.heads + 1) * model.heads));
   } else if (model.position == PositionKind::rope && model.hidden > 0 && model.head_size() % 2 != 0) {
     problems.Add("model.heads", "rotary embedding turns pairs, and hidden / heads = " + Text(model.head_size()) +
                                     " is odd; write a number of heads that makes it even");
   }
   if (model.kv_heads > 0 && model.heads % model.kv_heads != 0) {
-    problems.Add("model.kv_heads", "model.heads, which is " + Text(model.heads) +
-                                       ", is no multiple of kv_heads, which is " + Text(model.kv_heads) +
-                                       "; write a divisor of it");
+    if (problems.Blamed({"model.kv_heads", "model.heads"}) == "model.heads")
+      problems.Add("model.heads", Text(model.heads) + " is no multiple of model.kv_heads, which is " +
+                                      Text(model.kv_heads) + "; write one");
+    else
+      problems.Add("model.kv_heads", "model.heads, which is " + Text(model.heads) +
+                                         ", is no multiple of kv_heads, which is " + Text(model.kv_heads) +
+                                         "; write a divisor of it");
   }
 }
 

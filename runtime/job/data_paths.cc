@@ -1,10 +1,13 @@
 #include "runtime/job/data_paths.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <set>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/base/input_file.h"
@@ -29,7 +32,46 @@ bool HasShards(const fs::path& path) {
   return false;
 }
 
-/// What is wrong with `path`; empty: nothing that can be seen without opening it.
+/// Whether something in a folder, or below it, has a name that data has.
+bool HoldsData(const fs::path& folder) {
+  static const std::set<std::string> names = {".txt", ".jsonl", ".ndjson", ".json", ".tok", ".idx"};
+  std::error_code error;
+  constexpr auto kOptions = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator i(folder, kOptions, error), end; !error && i != end; i.increment(error)) {
+    if (i->is_symlink(error) && i->is_directory(error)) return true;  // workers follow it
+    fs::path name = i->path().filename();
+    if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
+    if (names.contains(name.extension().string())) return true;
+  }
+  return error.value() != 0;  // what could not be looked at may hold some
+}
+
+/// Zstandard's frames of data for others, 0x184D2A50 to 0x184D2A5F (RFC 8878): a file may begin with one.
+bool IsSkippableFrame(std::string_view begin) {
+  return begin.size() >= 4 && (begin[0] & 0xF0) == 0x50 && begin.substr(1, 3) == "\x2a\x4d\x18";
+}
+
+/// What the first bytes of a file tell.
+std::string ProblemOfBytes(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  char bytes[9] = {};
+  const ssize_t size = fd < 0 ? -1 : ::read(fd, bytes, sizeof bytes);
+  const int why = errno;
+  if (fd >= 0) ::close(fd);
+  if (size < 0) return path.string() + " cannot be read: " + std::generic_category().message(why);
+  const std::string_view begin(bytes, static_cast<size_t>(size));
+  const std::string kind = path.extension().string();
+  if (kind == ".tok" && !begin.starts_with("DSTOKENS"))
+    return path.string() + " does not begin as token files do; prepare one with `ds-convert data`";
+  if (kind == ".idx" && begin != std::string_view("MMIDIDX\0\0", 9))
+    return path.string() + " does not begin as Megatron-LM's .idx files do";
+  if ((kind == ".gz" || kind == ".zst") && !begin.starts_with("\x1f\x8b") && !begin.starts_with("\x28\xb5\x2f\xfd") &&
+      !IsSkippableFrame(begin))
+    return path.string() + ": its name says that it is compressed, its first bytes are neither gzip's nor Zstandard's";
+  return "";
+}
+
+/// What is wrong with `path`; empty: nothing that its first bytes tell.
 std::string ProblemOf(const fs::path& path) {
   std::error_code error;
   if (path.extension() == ".idx" || path.extension() == ".bin") {
@@ -41,14 +83,22 @@ std::string ProblemOf(const fs::path& path) {
   if (!fs::exists(path, error)) {
     if (path.extension() != ".tok") return path.string() + " does not exist; paths are relative to the job file";
     if (HasShards(path)) return "";
+    if (path.parent_path().filename() == "kjv" && path.parent_path().parent_path().filename() == "data")
+      return path.string() + " does not exist; `scripts/quickstart.sh --prepare` makes the data of the shipped configs";
     return path.string() +
            " does not exist, nor shards of it; `ds-convert data` makes it, and paths are relative to the job file";
   }
   if (!fs::is_regular_file(path, error) && !fs::is_directory(path, error))
     return path.string() + " is neither a regular file nor a folder";
-  if (::access(path.c_str(), R_OK) != 0)
-    return path.string() + " cannot be read: " + std::generic_category().message(errno);
-  return "";
+  if (fs::is_directory(path, error)) {
+    if (::access(path.c_str(), R_OK) != 0)
+      return path.string() + " cannot be read: " + std::generic_category().message(errno);
+    if (!HoldsData(path))
+      return path.string() +
+             " holds no data: no *.txt, *.jsonl or *.ndjson (or those with .gz or .zst), no *.tok and no *.idx";
+    return "";
+  }
+  return ProblemOfBytes(path);
 }
 
 }  // namespace

@@ -70,6 +70,16 @@ bool Problems::Good(std::initializer_list<const char*> keys) const {
   return true;
 }
 
+std::string Problems::Blamed(std::initializer_list<const char*> keys) const {
+  const char* written = nullptr;
+  for (const char* key : keys) {
+    const Value* value = root_ != nullptr ? FindPath(*root_, key) : nullptr;
+    if (value != nullptr && value->where.file.starts_with("--set")) return key;
+    if (value != nullptr && written == nullptr) written = key;
+  }
+  return written != nullptr ? written : *keys.begin();
+}
+
 void Problems::ThrowIfAny() const {
   if (!lines_.empty()) throw UsageError(Join(lines_, "\n"));
 }

@@ -31,6 +31,10 @@ class Problems {
   /// Whether nothing has been said about any of the keys: a check that builds on them makes sense.
   bool Good(std::initializer_list<const char*> keys) const;
 
+  /// Which of keys that do not fit together is told of: the first that --set wrote, else the first that is written,
+  /// else the first.
+  std::string Blamed(std::initializer_list<const char*> keys) const;
+
   /// Throws one UsageError with a line for each problem, in the order found; returns where there is none.
   void ThrowIfAny() const;
 

@@ -83,11 +83,27 @@ void Apply(Value& root, const Override& change, std::vector<std::string>& duplic
   at->key_where = key_where;
 }
 
+/// The tree of a job file. DeepSpeed's JSON has comments that YAML has not: it is told what it is all the same.
+Value ReadTree(const std::string& text, const std::string& name, std::vector<std::string>& duplicates) {
+  try {
+    return ParseYaml(text, name, &duplicates);
+  } catch (const UsageError&) {
+    if (!name.ends_with(".json")) throw;
+    std::string foreign;
+    try {
+      foreign = DescribeForeign(ParseJson(text, name, {.lenient = true, .max_values = 1 << 16}), "");
+    } catch (const Error&) {
+    }
+    if (foreign.empty()) throw;
+    throw UsageError(name + ": " + foreign);
+  }
+}
+
 }  // namespace
 
 Value BuildTree(const std::string& text, const std::string& name, const std::string& folder,
                 const std::vector<Override>& overrides, std::vector<std::string>& duplicates) {
-  Value root = ParseYaml(text, name, &duplicates);
+  Value root = ReadTree(text, name, duplicates);
   if (root.is_null()) root.kind = Value::Kind::map;
   if (root.where.file.empty()) root.where = {name, 1, 1};
   if (root.kind != Value::Kind::map) {

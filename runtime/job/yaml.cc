@@ -163,7 +163,7 @@ class Builder : public YAML::EventHandler {
   void Leaf(Value::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& text, bool quoted) {
     Count(At(mark), 1);
     if (WantsKey()) {
-      if (kind == Value::Kind::null) Fail(At(mark), "an empty key; write KEY: VALUE");
+      if (kind == Value::Kind::null) Fail(At(mark), "an empty key; write KEY: VALUE (a comment begins with #)");
       if (text == "<<" && !quoted) Fail(At(mark), "merge keys (<<) are not read; write the keys out");
       frames_.back().key = text;
       frames_.back().key_where = At(mark);

@@ -57,6 +57,11 @@ ResumeChoice ChooseResume(const std::string& resume, const std::string& output, 
     if (auto found = NewestComplete(fs::path(output) / name, &choice.fallbacks))
       choice.checkpoint = fs::absolute(*found).string();
   } else {
+    std::error_code ignored;
+    if (!fs::exists(resume, ignored) && resume.find('/') == std::string::npos)
+      throw UsageError("cannot resume from " + Shown(resume) +
+                       ": it does not exist; --resume takes never, auto (the newest checkpoint under OUTPUT/NAME), or "
+                       "the path of a checkpoint or a run directory");
     choice.checkpoint = fs::absolute(ResolveResume(resume)).lexically_normal().string();
   }
   if (!choice.checkpoint.empty()) choice.parent = RunOf(choice.checkpoint);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "proto/version.h"
@@ -202,6 +203,26 @@ TEST_CASE("A daemon that is busy is named, and free again when its job has ended
   REQUIRE(daemon.NothingLeft());
   LaunchedJob next(daemon.Job(), 5);
   CHECK(next.Wait() == 0);
+}
+
+TEST_CASE("A daemon whose port another has says so, and what to do") {
+  TestSite site;
+  TestDaemon daemon(site);
+  const ds::test::TemporaryFolder folder;
+  const std::string file = folder.path() + "/daemon.yaml", node = site.file("nodes/127.0.0.1"),
+                    port = std::to_string(daemon.port());
+  std::ofstream(file) << "listen: 127.0.0.1\nport: " << port << "\nca_certificate: " << node
+                      << "/ca.crt\ncertificate: " << node << "/node.crt\nprivate_key: " << node << "/node.key\n";
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  LaunchSetting setting;
+  setting.program = "ds-agent";
+  setting.arguments = {"--daemon", "--config", file};
+  LaunchedJob second(setting);
+  CHECK(second.Wait() == 1);
+  INFO(second.output());
+  CHECK(second.output().find("cannot listen on 127.0.0.1:" + port + ": Address already in use: another daemon") !=
+        std::string::npos);
+  CHECK(second.output().find("write another `port`") != std::string::npos);
 }
 
 TEST_CASE("An older daemon is refused by name and version, both shown") {

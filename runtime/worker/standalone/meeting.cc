@@ -16,6 +16,7 @@
 #include "runtime/base/nvml.h"
 #include "runtime/job/data_paths.h"
 #include "runtime/run/prepare.h"
+#include "runtime/run/resume_check.h"
 #include "runtime/worker/messages.h"
 #include "runtime/worker/standalone/address.h"
 
@@ -102,6 +103,7 @@ pb::Assignment Settle(const StandaloneOptions& options, Meeting& meeting) {
   CheckDataPaths(spec, options.job_file, options.overrides);
   CheckJobName(spec.name);
   ResumeChoice resume = ChooseResume(options.resume, options.output, spec.name);
+  if (!resume.checkpoint.empty()) CheckResume(spec, world, resume.checkpoint);
   MachineChoice machine = ChooseMachine(options.machine, resume.checkpoint, resume.parent);
   const bool gpus = OnGpus(spec, meeting.ranks);
   for (size_t r = 0; gpus && r < meeting.ranks.size(); ++r)

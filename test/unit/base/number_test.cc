@@ -148,6 +148,8 @@ TEST_CASE("the nearest name") {
   CHECK(EditDistance("steps", "stpes") == 1);
   CHECK(EditDistance("", "abc") == 3);
   CHECK(Nearest("stpes", {"steps", "keep"}) == "steps");
+  CHECK(Nearest("TRAINING", {"job", "model", "training"}) == "training");  // not the shortest
+  CHECK(Nearest("Job", {"JOB", "job"}) == "JOB");                          // the first of equals
   CHECK(Nearest("x", {}).empty());
 }
 

@@ -33,6 +33,11 @@ struct Folder {
     old.device.compute_capability = "8.0";
     std::ofstream(path + "/old.yaml") << ToYaml(old);
     std::ofstream(path + "/bad.yaml") << "format: 1\nhots: here\n";
+    std::ofstream(path + "/ds.json")
+        << "// DeepSpeed's\n{\"train_batch_size\": 2, /* x */ \"fp16\": {\"enabled\": true}}\n";
+    fs::create_directory(path + "/nothing.d");
+    for (const char* name : {"/nothing.d/README", "/junk.tok", "/junk.txt.gz", "/junk.idx", "/junk.bin"})
+      std::ofstream(path + name) << "no data of any kind";
     ::mkfifo((path + "/fifo").c_str(), 0600);
     std::ofstream(path + "/bad") << "127.0.0.1 slots=8x\n";
   }
@@ -78,6 +83,22 @@ TEST_CASE("Wrong command lines: 2, and what is wrong") {
       {{"--", "--num-gpus", "2", "true"},
        2,
        "-- --num-gpus: no program's name begins with `-`; options of ds-launch go"},
+      {{"ls"}, 2, "ls: there is no such job file; a program goes behind `--`: ds-launch [OPTIONS] -- ls ARGS..."},
+      {{"/bin/true"},
+       2,
+       "/bin/true is a program; a program goes behind `--`: ds-launch [OPTIONS] -- /bin/true ARGS..."},
+      {{"job.yaml", "--resume", "yes"}, 2, "cannot resume from yes: it does not exist; --resume takes never, auto"},
+      {{"job.yaml", "--set", "TRAINING.steps=3"}, 2, "--set: TRAINING: unknown key; the nearest is training"},
+      {{"job.yaml", "--set", "model.heads=5"},
+       2,
+       "--set: model.heads: 5: model.hidden, which is 64, is no multiple of 5; write a divisor of it"},
+      {{"job.yaml", "--set", "model.hidden=65"}, 2, "--set: model.hidden: 65: 65 is no multiple of model.heads"},
+      {{"ds.json"}, 2, "ds.json: this is a DeepSpeed configuration, not a job file"},
+      {{"job.yaml", "--set", "data.train=nothing.d"}, 2, "nothing.d holds no data: no *.txt"},
+      {{"job.yaml", "--set", "data.train=junk.tok"}, 2, "junk.tok does not begin as token files do"},
+      {{"job.yaml", "--set", "data.train=junk.txt.gz"}, 2, "its name says that it is compressed"},
+      {{"job.yaml", "--set", "data.train=junk.idx"}, 2, "junk.idx does not begin as Megatron-LM's .idx files do"},
+      {{"job.yaml", "--set", "data.train=data/kjv/train.tok"}, 2, "`scripts/quickstart.sh --prepare` makes the data"},
       {{"job.yaml", "--hostfil", "hosts"}, 2, "unknown option --hostfil; the nearest is --hostfile"},
       {{"job.yaml", "second.yaml"}, 2, "`second.yaml` is one argument too many"},
       {{"absent.yaml"}, 2, "absent.yaml"},
@@ -204,6 +225,7 @@ TEST_CASE("Help, version and dry runs: 0, nothing started or written") {
       {{"job.yaml", "--dry-run", "--plan-for", "2x4", "--set", "data.train=not/here.tok"}, 0, "8 ranks on 2 nodes"},
       {{"job.yaml", "--dry-run", "--set", "training.steps=5", "--set", "training.steps=7"}, 0, "steps: 7"},
       {{"job.yaml", "--dry-run", "--set", "data.train=[t.txt, job.yaml]"}, 0, "/job.yaml"},
+      {{"job.yaml", "--dry-run", "--set", "training.device=gpu"}, 0, "The plan was not checked against a GPU's memory"},
       {{"job.yaml", "--dry-run", "--export", "SECRET=hidden-value"}, 0, "SECRET"},
       {{"job.yaml", "--dry-run", "--set", "deepspeed=" + configs + "/hf_trainer_zero3.json", "--set",
         "deepspeed.train_batch_size=4"},

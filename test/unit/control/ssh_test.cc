@@ -118,11 +118,27 @@ TEST_CASE("Each failure names the host, says ssh's words and what to do") {
   CHECK(denied.find("alice@w1") == 0);
   CHECK(denied.find("ssh-copy-id alice@w1") != std::string::npos);
   CHECK(denied.find("Permission denied (publickey)") != std::string::npos);
+  // Advice can be followed as it stands: with the configuration and the port that were given.
+  const auto told = [](const std::string& errors, const SshWay& way) {
+    return ReadSshFailure({"w1", "alice", {0}}, "/ds", {255, 0}, errors, way).message;
+  };
+  const SshWay way{"/etc/cluster ssh", 2222};
+  CHECK(told("alice@w1: Permission denied (publickey).\n", way)
+            .find("`ssh-copy-id -F '/etc/cluster ssh' -p 2222 alice@w1`") != std::string::npos);
+  CHECK(told("Host key verification failed.\n", way).find("`ssh -F '/etc/cluster ssh' -p 2222 alice@w1`") !=
+        std::string::npos);
+  CHECK(told("Host key verification failed.\n", way).find("`ssh-keyscan -p 2222 w1`") != std::string::npos);
+  CHECK(told("REMOTE HOST IDENTIFICATION HAS CHANGED!\n", way).find("`ssh-keygen -R '[w1]:2222'`") !=
+        std::string::npos);
+  CHECK(told("REMOTE HOST IDENTIFICATION HAS CHANGED!\n", {}).find("`ssh-keygen -R w1`") != std::string::npos);
+  CHECK(told("Host key verification failed.\n", {}).find("`ssh alice@w1`") != std::string::npos);
+  CHECK(told("odd words\n", way).find("`ssh -F '/etc/cluster ssh' -p 2222 -o BatchMode=yes alice@w1 true`") !=
+        std::string::npos);
   const std::string missing = MessageOf(127, "sh: 1: exec: /opt/ds-agent: not found\n");
   CHECK(missing.find("there is no ds-agent that runs at /opt/ds-agent on alice@w1") == 0);
   CHECK(missing.find("--agent") != std::string::npos);
   CHECK(MessageOf(1, "/opt/ds-agent: Command not found.\n").find("there is no ds-agent") == 0);  // csh
-  CHECK(MessageOf(255, "Host key verification failed.\n").find("ssh-keyscan alice@w1") != std::string::npos);
+  CHECK(MessageOf(255, "Host key verification failed.\n").find("ssh-keyscan w1") != std::string::npos);
   CHECK(MessageOf(255,
                   "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\na\nb\nc\nd\nHost key verification failed.\n")
             .find("ssh-keygen -R") != std::string::npos);

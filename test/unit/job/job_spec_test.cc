@@ -181,7 +181,7 @@ TEST_CASE("errors of model, data and training") {
   const Case cases[] = {
       {"model.preset", "gpt2", "--set: model.preset: gpt2: ", "unknown preset"},
       {"model.position", "alibi", "--set: model.position: alibi: ", "no ALiBi"},
-      {"model.heads", "5", "job.yaml:1:1: model.hidden: 64 is no multiple", "write one, such as 65"},
+      {"model.heads", "5", "--set: model.heads: 5: ", "is no multiple of 5; write a divisor of it"},
       {"model.kv_heads", "3", "--set: model.kv_heads: 3: ", "write a divisor"},
       {"model.dropout", "1", "--set: model.dropout: 1: ", "outside [0, 1)"},
       {"model.dropout", "-0.1", "--set: model.dropout: -0.1: ", "outside [0, 1)"},
