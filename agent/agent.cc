@@ -344,6 +344,7 @@ struct Agent::Impl {
       }
       if (at_once) next_batch = Clock::now();
     } else if (message.has_event()) {
+      if (!worker->steps.empty()) SendHealth(*worker, Clock::now());  // what it did before
       pb::AgentMessage up = Envelope();
       *up.mutable_event() = message.event();
       up.mutable_event()->set_rank(static_cast<int32_t>(said.worker.rank));
@@ -370,6 +371,7 @@ struct Agent::Impl {
     if (!worker) return;
     worker->end = child.end;
     worker->ended_at = Clock::now();
+    worker->ended_unix_ns = UnixNanoseconds();
     if (child.end.signal != 0 || child.end.code != 0) AskPeersToEnd();
   }
 
@@ -388,6 +390,7 @@ struct Agent::Impl {
     exit->set_code(worker.end->code);
     exit->set_signal(worker.end->signal);
     exit->set_agent_signal(worker.agent_signal);
+    exit->set_ended_unix_ns(worker.ended_unix_ns);
     if (worker.failure) *exit->mutable_failure() = *worker.failure;
     // A shell ends with 137 where SIGKILL ended what it ran.
     const bool killed = worker.end->signal == SIGKILL || worker.end->code == 128 + SIGKILL;

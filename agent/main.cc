@@ -23,8 +23,10 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/secret.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/start_limits.h"
 #include "runtime/base/terminal.h"
+#include "runtime/base/text.h"
 
 namespace {
 
@@ -35,6 +37,8 @@ constexpr char kHelp[] =
     "  --attached        where other programs may write to the same streams (ssh): it says that it is there, reads "
     "one\n"
     "                    message with its length, and ends when standard input does\n"
+    "  --tied            reads one message with its length, and ends when standard input does: the launcher's own "
+    "children\n"
     "  --node-from NAME  where all agents are handed the same bytes: the environment variable NAME tells which of "
     "them\n"
     "                    this one is (0, 1, ...)\n"
@@ -63,7 +67,10 @@ std::string ReadStandardInput() {
 
 struct Options {
   std::string node_from, host_from;  ///< variables; at most one of them is not empty
-  bool leave_signals = false, attached = false;
+  bool leave_signals = false, attached = false, tied = false;
+
+  /// Whether standard input stays open for as long as the launcher lives.
+  bool watches_input() const { return attached || tied; }
 };
 
 /// The number that the variable `name` holds.
@@ -117,8 +124,8 @@ void EndBySignal(int signal) {
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
-/// Bootstrap message over streams that others may use too (proto/attach.h); empty: who started this agent is gone.
-std::string Attach() {
+/// Over streams that others may use too (proto/attach.h).
+void SayReady() {
   const std::string ready = ds::ReadyLine({ds::kProtocolVersion, ds::BuildVersion()});
   for (size_t done = 0; done < ready.size();) {
     const ssize_t n = ::write(STDOUT_FILENO, ready.data() + done, ready.size() - done);
@@ -126,11 +133,10 @@ std::string Attach() {
     if (n < 0) throw ds::SystemError("cannot write to standard output", errno);
     done += static_cast<size_t>(n);
   }
-  return ds::ReadFrame(STDIN_FILENO).value_or("");
 }
 
-deepshard::v1::Bootstrap ReadAttached() {
-  std::string bytes = Attach();
+deepshard::v1::Bootstrap ReadFramed() {
+  std::string bytes = ds::ReadFrame(STDIN_FILENO).value_or("");
   deepshard::v1::Bootstrap bootstrap;
   if (bytes.empty())
     throw ds::RuntimeError("standard input ended before a bootstrap message: whoever started it is gone");
@@ -152,17 +158,28 @@ std::optional<int> ParseArguments(int argc, char** argv, Options& options) {
       options.host_from = argv[++i];
     } else if (flag == "--attached") {
       options.attached = true;
+    } else if (flag == "--tied") {
+      options.tied = true;
     } else if (flag == "--leave-signals") {
       options.leave_signals = true;
     } else if (flag == "--help") {
       std::fputs(kHelp, stdout);
+      ds::FlushStandardOutput();
       return 0;
     } else if (flag == "--version") {
       std::printf("ds-agent %s (protocol %u)\n", ds::BuildVersion(), ds::kProtocolVersion);
+      ds::FlushStandardOutput();
       return 0;
     } else {
-      std::fprintf(stderr, "error: unknown option %s\n%s", argv[i], kHelp);
-      return 2;
+      const bool takes_value = flag == "--node-from" || flag == "--host-from";
+      const std::string name(flag.substr(0, flag.find('=')));
+      throw ds::UsageError(takes_value
+                               ? std::string(flag) +
+                                     ": a variable's name is missing, or --node-from and --host-from are both given"
+                               : "unknown option " + ds::Shown(name) + "; the nearest is " +
+                                     ds::Nearest(name, {"--attached", "--tied", "--node-from", "--host-from",
+                                                        "--leave-signals", "--daemon", "--help", "--version"}) +
+                                     "\nds-agent --help explains every option");
     }
   }
   return std::nullopt;
@@ -177,13 +194,14 @@ int main(int argc, char** argv) {
     ::signal(SIGPIPE, SIG_IGN);
     return ds::DaemonMain(argc, argv);
   }
-  Options options;
-  if (const std::optional<int> code = ParseArguments(argc, argv, options)) return *code;
   ds::PrepareGrpc();
   ::signal(SIGPIPE, SIG_IGN);  // a closed log must not end a node
   try {
+    Options options;
+    if (const std::optional<int> code = ParseArguments(argc, argv, options)) return *code;
     if (ds::IsTerminal(STDIN_FILENO)) throw ds::UsageError(kHelp);
-    deepshard::v1::Bootstrap bootstrap = options.attached ? ReadAttached() : ReadBootstrap(options);
+    if (options.attached) SayReady();
+    deepshard::v1::Bootstrap bootstrap = options.watches_input() ? ReadFramed() : ReadBootstrap(options);
     const auto wipe = [&bootstrap] { ds::Wipe(*bootstrap.mutable_private_key()); };
     // Before gRPC has threads; what follows runs in the child that it makes.
     ds::Contain(bootstrap.contain(), [&wipe] {
@@ -194,7 +212,7 @@ int main(int argc, char** argv) {
     ds::CheckStartLimits("ds-agent");
     int code = 0;
     {
-      ds::Agent agent(bootstrap, {options.attached ? STDIN_FILENO : -1, options.leave_signals});
+      ds::Agent agent(bootstrap, {options.watches_input() ? STDIN_FILENO : -1, options.leave_signals});
       wipe();
       code = agent.Run();
       ds::EndWithin(kEndSeconds, code);

@@ -24,6 +24,7 @@ struct Worker {
   std::optional<ProcessEnd> end;
   std::string unbound;  ///< what of its binding could not be done; empty: nothing
   std::chrono::steady_clock::time_point ended_at;
+  int64_t ended_unix_ns = 0;
   bool linked = false, output_open = false;
   bool reported = false;  ///< its end
   bool stepped = false;   ///< a step record came from it

@@ -1,4 +1,6 @@
 // ds-launch: trains a job, or runs a program, on every slot of the hosts.
+#include <signal.h>
+
 #include <cstdio>
 #include <exception>
 
@@ -10,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/secret.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/job/filter.h"
 #include "runtime/job/hostfile.h"
 
@@ -20,6 +23,7 @@ int MakeIdentity(const ds::LaunchOptions& options) {
   for (const std::string& line : ds::MakeSiteIdentity(options.make_identity, hosts)) std::printf("%s\n", line.c_str());
   std::printf("Copy %s/nodes/HOST to ~/.config/deepshard/node on each host, and start ds-agent --daemon there.\n",
               options.make_identity.c_str());
+  ds::FlushStandardOutput();
   return 0;
 }
 
@@ -28,6 +32,7 @@ int MakeIdentity(const ds::LaunchOptions& options) {
 int main(int argc, char** argv) {
   ds::PrepareGrpc();
   ds::KeepMemoryPrivate();
+  ::signal(SIGPIPE, SIG_IGN);  // `| head` ends nothing
   try {
     ds::CommandLine command = ds::ParseLaunchCommandLine(argc, argv);
     if (!command.options) return 0;
@@ -35,7 +40,7 @@ int main(int argc, char** argv) {
     ds::Job job = ds::PrepareJob(*command.options);
     if (!job.options.dry_run) return ds::RunJob(job);
     std::fputs(ds::DescribeJob(job).c_str(), stdout);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw ds::RuntimeError("cannot write to standard output");
+    ds::FlushStandardOutput();
     return 0;
   } catch (const ds::Error& error) {
     ds::LogError(error.what());

@@ -1,5 +1,7 @@
 // ds-report: what each node has, and where nodes differ.
+#include <signal.h>
 #include <unistd.h>
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -22,6 +24,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/secret.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/start_limits.h"
 #include "runtime/base/terminal.h"
 #include "runtime/base/text.h"
@@ -160,6 +163,7 @@ int Main(int argc, char** argv, std::unique_ptr<Agents>& agents) {
   if (std::optional<int> code = ParseArguments(app, NormalisedArguments(argc, argv))) return *code;
   if (version) {
     std::printf("ds-report %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
+    FlushStandardOutput();
     return 0;
   }
   for (const std::string& names : skip_checks) {
@@ -173,7 +177,7 @@ int Main(int argc, char** argv, std::unique_ptr<Agents>& agents) {
     throw UsageError("--contain " + options.contain + ": expected auto, cgroup, namespace or process");
   const Findings found = Collect(options, agents);
   Print(options, found);
-  std::fflush(stdout);
+  FlushStandardOutput();
   return found.failed ? static_cast<int>(ExitCode::preflight) : 0;
 }
 
@@ -183,6 +187,7 @@ int Main(int argc, char** argv, std::unique_ptr<Agents>& agents) {
 int main(int argc, char** argv) {
   ds::PrepareGrpc();
   ds::KeepMemoryPrivate();
+  ::signal(SIGPIPE, SIG_IGN);  // `| head` ends nothing
   std::unique_ptr<ds::Agents> agents;
   int code = 1;
   try {

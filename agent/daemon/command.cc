@@ -8,6 +8,9 @@
 #include "agent/daemon/daemon.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/standard_output.h"
+#include "runtime/base/start_limits.h"
+#include "runtime/base/text.h"
 
 namespace ds {
 namespace {
@@ -26,6 +29,7 @@ int Run(int argc, char** argv) {
     const std::string argument = argv[i];
     if (argument == "--help" || argument == "-h") {
       std::fputs(kDaemonHelp, stdout);
+      FlushStandardOutput();
       return 0;
     }
     if (argument == "--daemon") continue;
@@ -34,12 +38,14 @@ int Run(int argc, char** argv) {
     } else if (argument == "--config" && i + 1 < argc) {
       config = argv[++i];
     } else {
-      throw UsageError(
-          (argument == "--config" ? argument + ": a file's name is missing" : argument + ": unknown option") +
-          std::string("\n") + kDaemonHelp);
+      if (argument == "--config") throw UsageError("--config: a file's name is missing");
+      throw UsageError("unknown option " + Shown(argument) + "; the nearest is " +
+                       Nearest(argument, {"--daemon", "--config", "--help"}) +
+                       "\nds-agent --daemon --help explains every option");
     }
     if (config.empty()) throw UsageError("--config: an empty name; write the configuration file's");
   }
+  CheckStartLimits("ds-agent --daemon");
   const DaemonConfig settings =
       ReadDaemonConfig(config.empty() ? SiteFolder() / "node" / "daemon.yaml" : std::filesystem::path(config));
   if (!std::getenv("DS_LOG")) SetLogLevel(settings.log_level);

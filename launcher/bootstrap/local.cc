@@ -13,6 +13,7 @@
 #include "launcher/bootstrap/agent_errors.h"
 #include "launcher/bootstrap/bootstrap.h"
 #include "launcher/bootstrap/this_machine.h"
+#include "proto/attach.h"
 #include "runtime/base/cgroup.h"
 #include "runtime/base/error.h"
 #include "runtime/base/socket.h"
@@ -83,6 +84,8 @@ class LocalBootstrap final : public Bootstrap {
       ended_.wait_for(lock, std::chrono::duration<double>(patience_seconds), [&] { return agents_.empty(); });
       for (auto [pid, node] : agents_) ::kill(pid, SIGKILL);
       ended_.wait_for(lock, std::chrono::seconds(5), [&] { return agents_.empty(); });
+      for (int fd : inputs_) ::close(fd);
+      inputs_.clear();
     }
     KillDescendants(before_, 5);
     SocketFolder::RemoveLeftovers();
@@ -90,7 +93,7 @@ class LocalBootstrap final : public Bootstrap {
   }
 
  private:
-  std::vector<std::string> Argv() const { return {program_}; }
+  std::vector<std::string> Argv() const { return {program_, "--tied"}; }
 
   void BringUp(uint32_t node, const std::string& secret) {
     int pipe[2];
@@ -115,8 +118,9 @@ class LocalBootstrap final : public Bootstrap {
     }
     ::close(options.stderr_fd);
     ::close(pipe[0]);
-    WriteSecret(pipe[1], secret);
-    ::close(pipe[1]);
+    WriteSecret(pipe[1], FrameBootstrap(secret));
+    std::lock_guard lock(mutex_);
+    inputs_.push_back(pipe[1]);
   }
 
   void Ended(pid_t pid, ProcessEnd end) {
@@ -137,6 +141,8 @@ class LocalBootstrap final : public Bootstrap {
   std::mutex mutex_;
   std::condition_variable ended_;
   std::map<pid_t, uint32_t> agents_;
+  /// The agents' standard inputs: they end with this process, however early it is killed, and the agents with them.
+  std::vector<int> inputs_;
   std::vector<ProcessId> before_;  ///< children that this process had before: not ours to end
   AgentErrors errors_;
   ProcessWatcher watcher_;  // last: its thread uses the rest

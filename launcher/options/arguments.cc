@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "runtime/base/error.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/text.h"
 
 namespace ds {
@@ -51,7 +52,7 @@ std::optional<int> ParseArguments(CLI::App& app, std::vector<std::string> argume
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
-    if (std::fflush(stdout) != 0) throw RuntimeError("cannot write to standard output");
+    FlushStandardOutput();
     return 0;
   } catch (const CLI::ExtrasError&) {
     throw UsageError(UnknownArgument(app, arguments) + "\n" + app.get_name() + " --help explains every option");

@@ -11,6 +11,7 @@
 #include "launcher/options/foreign_flags.h"
 #include "proto/version.h"
 #include "runtime/base/error.h"
+#include "runtime/base/standard_output.h"
 #include "runtime/base/text.h"
 #include "runtime/job/preflight_names.h"
 #include "runtime/run/prepare.h"
@@ -206,6 +207,7 @@ CommandLine ParseLaunchCommandLine(int argc, char** argv) {
   if (ParseArguments(app, std::move(arguments))) return {};
   if (version) {
     std::printf("ds-launch %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
+    FlushStandardOutput();
     return {};
   }
   for (const auto& [flag, text] : {std::pair("--tee", &options.tee), std::pair("--log-ranks", &options.log_ranks)}) {

@@ -13,6 +13,7 @@
 namespace ds {
 namespace {
 
+constexpr int64_t kClocksAgreeNs = 50'000'000;  // their offset is known as far as a message's way takes
 constexpr double kGiveUpSeconds = 10;  // after SIGKILL: a worker that still does not end is stuck in the kernel
 
 std::string StatusOf(int signal) { return signal == SIGUSR1 || signal == SIGUSR2 ? "preempted" : "interrupted"; }
@@ -115,7 +116,8 @@ JobMonitor::Actions JobMonitor::WorkerEnded(const WorkerEnd& end, MonitorTime no
                                         : end.kind,
                      host, end.rank, end.signal, end.code, how},
                     end.signal != 0 ? 128 + end.signal : end.code,
-                    end.code != static_cast<int>(ExitCode::usage) ? Trouble::Budget::worker : Trouble::Budget::none};
+                    end.code != static_cast<int>(ExitCode::usage) ? Trouble::Budget::worker : Trouble::Budget::none,
+                    end.ended_ns};
     if (end.victim) victims_.push_back(end);
     Record(actions, end.victim ? "victim" : "worker_end", host, end.rank, how);
     troubles_.push_back(std::move(trouble));
@@ -166,7 +168,7 @@ JobMonitor::Actions JobMonitor::Signalled(int signal, MonitorTime now) {
 JobMonitor::Actions JobMonitor::Failed(Cause cause, MonitorTime now) {
   Actions actions;
   if (phase_ == Phase::ended) return actions;
-  Record(actions, "launcher", cause.host, cause.rank, cause.message);
+  if (cause.kind != "preflight") Record(actions, "launcher", cause.host, cause.rank, cause.message);  // told already
   int code = cause.code != 0 ? cause.code : 1;
   troubles_.push_back({Trouble::Weight::own, std::move(cause), code, Trouble::Budget::none});
   BeginFailing(actions, now);
@@ -226,9 +228,19 @@ bool JobMonitor::AllEnded() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; });
 }
 
+/// Whether `a`, which was heard of after `b`, came before it all the same: what the clocks of their nodes tell, between
+/// nodes as far as those agree.
+bool JobMonitor::Precedes(const Trouble& a, const Trouble& b) {
+  if (a.weight != b.weight) return a.weight < b.weight;
+  if (a.at_ns == 0 || b.at_ns == 0) return false;
+  return a.at_ns + (a.cause.host == b.cause.host ? 0 : kClocksAgreeNs) < b.at_ns;
+}
+
 JobMonitor::Trouble JobMonitor::FirstCause() const {
-  return *std::min_element(troubles_.begin(), troubles_.end(),
-                           [](const Trouble& a, const Trouble& b) { return a.weight < b.weight; });  // first of equals
+  const Trouble* first = &troubles_[0];
+  for (const Trouble& trouble : troubles_)
+    if (Precedes(trouble, *first)) first = &trouble;
+  return *first;
 }
 
 void JobMonitor::Decide(Actions& actions, MonitorTime now) {

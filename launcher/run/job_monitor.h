@@ -111,6 +111,7 @@ class JobMonitor {
     Cause cause;
     int exit_code;
     enum class Budget { none, worker, node, no_progress } budget;  ///< of restarts; none: it would end the same way
+    int64_t at_ns = 0;                                             ///< WorkerEnd::ended_ns
   };
 
   void Record(Actions& actions, const std::string& event, const std::string& host, int rank, const std::string& text);
@@ -119,6 +120,7 @@ class JobMonitor {
   void LoseNode(Actions& actions, int node, const std::string& why, MonitorTime now);
   void Drop(Actions& actions, int node_index);
   void ForgiveOwnSilence(MonitorTime now);
+  std::string OwnSilence(MonitorTime now) const;
   void CheckLeases(Actions& actions, MonitorTime now);
   void CheckProgress(Actions& actions, MonitorTime now);
   void AskStacks(Actions& actions);
@@ -136,6 +138,7 @@ class JobMonitor {
   bool AwaitsAgentsEnd(MonitorTime now) const;
   bool AwaitsEndOf(const Node& node, MonitorTime now) const;
   Trouble FirstCause() const;
+  static bool Precedes(const Trouble& a, const Trouble& b);
   const std::string& HostOf(int rank) const { return nodes_[static_cast<size_t>(ranks_[rank].node)].host; }
 
   MonitorSettings settings_;
@@ -143,6 +146,8 @@ class JobMonitor {
   std::vector<Rank> ranks_;
   Phase phase_ = Phase::starting;
   std::optional<MonitorTime> ticked_at_;
+  double own_silence_ = 0;  ///< seconds for which this process was stopped or starved, the newest time
+  MonitorTime own_silence_end_;
   int64_t attempt_ = 0;
   bool restarted_ = false;       ///< for another reason than a lost node, or with one
   RestartBudgets left_;          ///< of restarts

@@ -13,6 +13,7 @@ namespace {
 constexpr double kAcknowledgeSeconds = 3;  // kernels acknowledge within a second, whatever their processes do
 constexpr double kSuspectSeconds = 3;      // agents speak once a second
 constexpr double kOwnSilenceSeconds = 2;   // Tick comes every 100 ms, unless this process is stopped or starved
+constexpr double kSoonSeconds = 5;         // what agents did meanwhile is heard right after
 constexpr double kAgentEndSeconds = 1;     // a lost connection and the end of the process behind it
 
 }  // namespace
@@ -46,7 +47,8 @@ JobMonitor::Actions JobMonitor::AgentClosed(int node_index, MonitorTime now) {
   if (node.closed || phase_ == Phase::ended) return actions;
   node.closed = true;
   node.closed_at = now;
-  LoseNode(actions, node_index, "the agent on " + node.host + " was lost: its connection closed", now);
+  LoseNode(actions, node_index, "the agent on " + node.host + " was lost: its connection closed" + OwnSilence(now),
+           now);
   // Whoever closes a connection is about to end: its own end tells why, so it has a moment before it is killed.
   if (!settings_.sees_agents_end) Drop(actions, node_index);
   Decide(actions, now);
@@ -62,8 +64,8 @@ JobMonitor::Actions JobMonitor::AgentEnded(int node_index, int code, int signal,
   end.code = code;
   end.signal = signal;
   node.process_end = end;
-  std::string how =
-      "the agent on " + node.host + " was lost: " + EndText({code, signal}) + (text.empty() ? "" : ": " + text);
+  std::string how = "the agent on " + node.host + " was lost: " + EndText({code, signal}) +
+                    (text.empty() ? "" : ": " + text) + OwnSilence(now);
   if (node.lost) {  // its connection closed first; now the reason is known, unless the end was our doing
     for (Trouble& trouble : troubles_) {
       if (node.dropped || trouble.cause.kind != "node_lost" || trouble.cause.host != node.host) continue;
@@ -117,6 +119,8 @@ void JobMonitor::ForgiveOwnSilence(MonitorTime now) {
   const MonitorTime before = ticked_at_.value_or(now);
   ticked_at_ = now;
   if (Between(before, now) < kOwnSilenceSeconds) return;
+  own_silence_ = Between(before, now);
+  own_silence_end_ = now;
   const auto gap = now - before;
   for (Node& node : nodes_) {
     node.heard = std::min(now, node.heard + gap);
@@ -124,6 +128,17 @@ void JobMonitor::ForgiveOwnSilence(MonitorTime now) {
   }
   progress_at_ = std::min(now, progress_at_ + gap);
   progress_.Shift(gap);
+}
+
+/// Where agents that are lost now took this process for lost, and ended as they should: the rest of a sentence that
+/// says so; else empty.
+std::string JobMonitor::OwnSilence(MonitorTime now) const {
+  double silence = ticked_at_ ? Between(*ticked_at_, now) : 0;  // it may just have woken
+  if (silence < kOwnSilenceSeconds && Between(own_silence_end_, now) < kSoonSeconds) silence = own_silence_;
+  if (silence < settings_.lease_seconds) return "";
+  return ", after ds-launch itself was stopped or starved for " + Seconds(silence) +
+         ": agents take a launcher that is silent for launch.lease_seconds (" + Seconds(settings_.lease_seconds) +
+         ") for lost, and end its workers";
 }
 
 void JobMonitor::CheckLeases(Actions& actions, MonitorTime now) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "launcher/run/job_monitor.h"
+#include "runtime/base/text.h"
 
 namespace ds {
 /// Null: as often as it happens.
@@ -26,7 +27,8 @@ bool JobMonitor::MayRestart(Actions& actions, const Trouble& trouble, std::strin
   }
   if (node_lost && !Refit(actions, trouble, how)) return false;
   restarted_ = true;
-  if (left) how += ", " + std::to_string(--*left) + " more times at most (launch.restarts)";
+  if (left)
+    how += ", " + (--*left == 0 ? "for the last time" : "at most " + Count(*left, "more time")) + " (launch.restarts)";
   return true;
 }
 

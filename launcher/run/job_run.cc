@@ -100,13 +100,19 @@ class Run {
   }
 
   void BringUp() {
-    if (const std::optional<Cause> trouble = nodes_.BringUp()) return Stop(*trouble);
+    const std::optional<Cause> trouble = nodes_.BringUp();
+    if (trouble && !nodes_.seen()) return Stop(*trouble);
     PlannedRoles planned;
     try {
       planned = nodes_.PlansFor(job_);
     } catch (const UsageError& error) {
-      return Stop({"preflight", "", -1, 0, static_cast<int>(ExitCode::usage), error.what()});
+      // What no node could run comes before what these nodes lack: both are told.
+      Cause misfit{"preflight", "", -1, 0, static_cast<int>(ExitCode::usage), error.what()};
+      Record("preflight", "", -1, misfit.message);
+      if (trouble) misfit.message += "; besides, " + trouble->message;
+      return Stop(misfit);
     }
+    if (trouble) return Stop(*trouble);
     plans_ = std::move(planned.plans);
     if (planned.placement.empty() && nodes_.OnGpus() == (DeviceExpected(job_) == DeviceKind::cuda)) return;
     job_.spec = std::move(planned.spec);
@@ -191,6 +197,7 @@ class Run {
       pb::LauncherMessage beat = Envelope();
       beat.mutable_beat();
       agents_.SendAll(beat);
+      output_.Guarded([&] { output_.directory().CheckThere(); });
       next_beat_ = now + kBeatEvery;
     }
     output_.screen().Refresh(now);
@@ -282,6 +289,8 @@ class Run {
     end.stop_signal = exit.agent_signal() == 0 ? exit.result().stop_signal() : 0;
     end.message = exit.failure().message();
     end.kind = exit.failure().kind();
+    const int64_t ended = exit.failure().found_unix_ns() != 0 ? exit.failure().found_unix_ns() : exit.ended_unix_ns();
+    if (ended != 0) end.ended_ns = ended - agents_.clock_offsets()[node];
     Perform(monitor_.WorkerEnded(end, now));
   }
 

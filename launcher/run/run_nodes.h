@@ -24,6 +24,9 @@ class RunNodes {
   /// node's, of all that are recorded. Throws Error.
   std::optional<Cause> BringUp();
 
+  /// Whether all joined and were looked at, whatever was found.
+  bool seen() const { return !checks_.empty(); }
+
   /// After BringUp.
   JoinedNodes joined() const { return {agents_.facts(), shares_, data_network_}; }
 

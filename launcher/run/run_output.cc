@@ -95,7 +95,10 @@ void RunOutput::WriteLast(Body body) {
 }
 
 int RunOutput::WriteEnd(const Job& job, const JobOutcome& outcome) {
+  directory_.UseLastRoom();
   std::string summary = record_.Summary({job.spec, job.world(), job.parent}, outcome, attempt_);
+  WriteLast([&] { directory_.CheckThere(); });
+  if (!end_trouble_.empty()) return outcome.exit_code != 0 ? outcome.exit_code : static_cast<int>(ExitCode::failure);
   WriteLast([&] {
     directory_.Event(UnixNanoseconds(), "", -1, attempt_, "end",
                      outcome.status + (outcome.cause ? ": " + outcome.cause->message : ""));
@@ -105,12 +108,14 @@ int RunOutput::WriteEnd(const Job& job, const JobOutcome& outcome) {
 }
 
 void RunOutput::TellEnd(const Job& job, const JobOutcome& outcome, int code) {
-  if (!end_trouble_.empty()) LogError("the run directory cannot be written: " + end_trouble_);
+  const bool told = outcome.cause && outcome.cause->message.find(end_trouble_) != std::string::npos;
+  if (!end_trouble_.empty() && !told) LogError("the run directory cannot be written: " + end_trouble_);
   const bool failed = outcome.status == "failed" || code != outcome.exit_code;
   std::string text = (failed ? "failed" : outcome.status) + " (exit code " + std::to_string(code) + ")";
   if (outcome.cause) text += ": " + outcome.cause->message;
   if (code != outcome.exit_code)
-    text += ": it " + outcome.status + ", but its end is in no file; make room, and run it again from its checkpoint";
+    text +=
+        ": it " + outcome.status + ", but its end is in no file; run it again, from its checkpoint where there is one";
   LogLevel level = failed ? LogLevel::error : LogLevel::info;
   if (outcome.cause && outcome.cause->rank >= 0 && !last_lines_[outcome.cause->rank].empty()) {
     text += "\n  last lines of rank " + std::to_string(outcome.cause->rank) + " on " + outcome.cause->host + ":";

@@ -272,11 +272,15 @@ void ProcessWatcher::Watch(pid_t pid) {
   [[maybe_unused]] ssize_t n = ::write(impl_->wake_fd, &one, sizeof one);
 }
 
-std::string ExecutableFolder() {
+std::string ExecutablePath() {
   char path[PATH_MAX];
   ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
   if (n <= 0) throw SystemError("cannot read /proc/self/exe", errno);
-  std::string executable(path, static_cast<size_t>(n));
+  return std::string(path, static_cast<size_t>(n));
+}
+
+std::string ExecutableFolder() {
+  const std::string executable = ExecutablePath();
   return executable.substr(0, executable.rfind('/'));
 }
 

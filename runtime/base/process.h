@@ -83,4 +83,7 @@ int KillDescendants(const std::vector<ProcessId>& spared, double patience_second
 /// The folder of the running executable.
 std::string ExecutableFolder();
 
+/// The path of this program. Unlike /proc/self/exe, it gives a process that executes it the program's name.
+std::string ExecutablePath();
+
 }  // namespace ds

@@ -1,6 +1,7 @@
 // How workers and jobs end, as the summary tells it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,9 @@ struct WorkerEnd {
   bool stopped = false;    ///< it said that it ended early because it was asked to
   int stop_signal = 0;     ///< stopped: the signal that asked it; 0: it was told by its peers or by us
   std::string message;     ///< its own account of a failure; empty: none
-  std::string kind{};      ///< of the cause, where it knows better than its exit tells; empty: it does not
+  int64_t ended_ns =
+      0;               ///< when it failed or ended, in nanoseconds by ds-launch's clock as far as that is known; 0: not
+  std::string kind{};  ///< of the cause, where it knows better than its exit tells; empty: it does not
 };
 
 struct JobOutcome {

@@ -1,8 +1,11 @@
 #include "runtime/run/run_directory.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
@@ -13,6 +16,12 @@
 namespace ds {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr off_t kLastRoom = 256 << 10;  // for the summary, the last events and lines
+
+}  // namespace
 
 RunDirectory::RunDirectory(const fs::path& output, const std::string& name) {
   const fs::path parent = PrepareOutputFolder(output, name);
@@ -28,7 +37,41 @@ RunDirectory::RunDirectory(const fs::path& output, const std::string& name) {
   }
   metrics_ = std::make_unique<LineFile>(path_ / "metrics.jsonl");
   events_ = std::make_unique<LineFile>(path_ / "events.jsonl");
+  struct stat made {};
+  if (::stat(path_.c_str(), &made) != 0) throw SystemError("cannot stat " + path_.string(), errno);
+  device_ = made.st_dev;
+  inode_ = made.st_ino;
+  room_ = std::make_unique<Room>(path_ / ".room");
   ReplaceSymlink(run_id_, parent / "latest");
+}
+
+RunDirectory::Room::Room(const fs::path& path) {
+  fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  ::unlink(path.c_str());
+  if (::posix_fallocate(fd, 0, kLastRoom) != 0) ::close(std::exchange(fd, -1));
+}
+
+RunDirectory::Room::~Room() {
+  if (fd >= 0) ::close(fd);
+}
+
+void RunDirectory::UseLastRoom() { room_.reset(); }
+
+void RunDirectory::CheckThere() const {
+  struct stat now {};
+  const auto gone = [](const fs::path& path) {
+    throw RuntimeError(path.string() + " was removed or moved while the job ran: what it wrote there is lost");
+  };
+  // Other failures (a server that does not answer) say nothing of what is there.
+  if (::stat(path_.c_str(), &now) != 0) {
+    if (errno == ENOENT || errno == ESTALE || errno == ENOTDIR) gone(path_);
+  } else if (now.st_dev != device_ || now.st_ino != inode_) {
+    gone(path_);
+  }
+  for (const char* name : {"metrics.jsonl", "events.jsonl"}) {
+    if (::stat((path_ / name).c_str(), &now) != 0 && errno == ENOENT) gone(path_ / name);
+  }
 }
 
 void RunDirectory::Write(const std::string& relative, std::string_view text) {

@@ -1,6 +1,7 @@
 // The run directory: OUTPUT/NAME/RUN-ID and everything in it but the checkpoints, which workers write.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -35,9 +36,28 @@ class RunDirectory {
              const std::string& message);
   void Log(int rank, std::string_view line);
 
+  /// Throws RuntimeError where the directory, or what is written to it, is not there any more: somebody removed or
+  /// moved it, and what is appended to it reaches nobody.
+  void CheckThere() const;
+
+  /// Gives back the disk space that the directory holds for the end of a run. Call it before the last files are
+  /// written: a disk that others, or the run itself, have filled has room for them then.
+  void UseLastRoom();
+
  private:
+  /// A file without a name that holds some of the disk, and is gone with this process; fd -1: there was no room for it.
+  struct Room {
+    explicit Room(const std::filesystem::path& path);
+    ~Room();
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+    int fd = -1;
+  };
+
   std::filesystem::path path_;
   std::string run_id_;
+  uint64_t device_ = 0, inode_ = 0;  ///< of `path_`
+  std::unique_ptr<Room> room_;
   std::unique_ptr<LineFile> metrics_, events_;
   RankSet logged_;
   LogRotation rotation_;

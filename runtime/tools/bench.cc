@@ -11,6 +11,7 @@
 
 #include "kernels/cpu_features.h"
 #include "runtime/base/error.h"
+#include "runtime/base/process.h"
 #include "runtime/bench/collective_rank.h"
 #include "runtime/tools/command_line.h"
 
@@ -36,7 +37,7 @@ constexpr char kHelp[] =
 void SpinAsWorkersDo(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   ::setenv("GOMP_SPINCOUNT", "20000", 1);
-  ::execv("/proc/self/exe", argv);  // where that fails, waiting threads take a core more
+  ::execv(ExecutablePath().c_str(), argv);  // where that fails, waiting threads take a core more
 }
 
 void AddKernels(CLI::App& app, BenchOptions& options) {

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/standard_output.h"
+#include "runtime/base/text.h"
 #include "runtime/base/value.h"
 
 namespace ds {
@@ -51,17 +54,55 @@ inline void OnInterrupt(void (*handler)(int)) {
   for (int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
+/// The subcommand that is asked for, and what it has asked of it: the innermost.
+inline const CLI::App& Innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : Innermost(*chosen.back());
+}
+
+/// Which of the arguments that nothing takes is wrong, and what was meant; empty: none.
+inline std::string UnknownArgument(const CLI::App& app, int argc, char** argv) {
+  const std::vector<std::string> left = app.remaining(/*recurse=*/true);
+  const CLI::App& command = Innermost(app);
+  std::vector<std::string> arguments = Arguments(argc, argv), names;
+  std::reverse(arguments.begin(), arguments.end());  // as they were written
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const std::string& argument : arguments) {
+    if (std::find(left.begin(), left.end(), argument) == left.end()) continue;
+    if (!argument.starts_with('-')) {
+      std::vector<std::string> commands;
+      for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; }))
+        commands.push_back(one->get_name());
+      if (!commands.empty())
+        return "unknown command " + Shown(argument) + "; the nearest is " + Nearest(argument, commands);
+      return "`" + Shown(argument) + "` is one argument too many";
+    }
+    const std::string name = argument.substr(0, argument.find('='));
+    return "unknown option " + Shown(name) + "; the nearest is " + Nearest(name, names);
+  }
+  return "";
+}
+
 /// Parses and runs the callbacks; prints help, or `error: ` and the reason. Returns the exit code.
 inline int RunCommandLine(CLI::App& app, int argc, char** argv) {
   try {
-    app.parse(Arguments(argc, argv));
+    try {
+      app.parse(Arguments(argc, argv));
+    } catch (const CLI::CallForHelp& help) {
+      app.exit(help);
+    } catch (const CLI::CallForAllHelp& help) {
+      app.exit(help);
+    }
+    FlushStandardOutput();
     return 0;
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "error: %s\nTry --help.\n", error.what());
+    // What is required is missing where it was misspelt.
+    const bool unknown =
+        dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::RequiredError*>(&error);
+    std::string why = unknown ? UnknownArgument(app, argc, argv) : "";
+    if (why.empty()) why = error.what();
+    std::fprintf(stderr, "error: %s\nTry --help.\n", why.c_str());
     return static_cast<int>(ExitCode::usage);
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

@@ -14,6 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
+#include "runtime/base/process.h"
 #include "runtime/generate/find_tokenizer.h"
 #include "runtime/generate/language_model.h"
 #include "runtime/generate/sampling.h"
@@ -42,7 +43,7 @@ int AvailableCores() {
 void WaitPassively(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY")) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
-  ::execv("/proc/self/exe", argv);  // where that fails, waiting is only slower
+  ::execv(ExecutablePath().c_str(), argv);  // where that fails, waiting is only slower
 }
 
 void Print(const std::string& text) {

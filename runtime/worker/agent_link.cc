@@ -127,11 +127,12 @@ void AgentLink::SendEvent(const std::string& kind, const std::string& text) {
   impl_->Send(std::move(message));
 }
 
-void AgentLink::SendFailure(const std::string& text, bool victim, const std::string& kind) {
+void AgentLink::SendFailure(const std::string& text, bool victim, const std::string& kind, int64_t found_unix_ns) {
   pb::WorkerMessage message;
   message.mutable_failure()->set_message(RepairUtf8(text));
   message.mutable_failure()->set_victim(victim);
   message.mutable_failure()->set_kind(kind);
+  message.mutable_failure()->set_found_unix_ns(found_unix_ns);
   impl_->Send(std::move(message));
 }
 

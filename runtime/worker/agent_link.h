@@ -53,7 +53,8 @@ class AgentLink final : public Store {
   void SendStatus(const WorkerStatus& status, const std::vector<StepRecord>& steps);
   void SendEvent(const std::string& kind, const std::string& message);
   /// kind: of the cause (NumericalError::kind); empty: how the process ends tells it.
-  void SendFailure(const std::string& message, bool victim, const std::string& kind = {});
+  /// found_unix_ns: when it failed.
+  void SendFailure(const std::string& message, bool victim, const std::string& kind, int64_t found_unix_ns);
   /// `stop_signal`: the signal that asked this worker to stop; 0: none.
   void SendResult(const TrainResult& result, int stop_signal);
 

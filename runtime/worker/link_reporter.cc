@@ -38,33 +38,38 @@ void LinkReporter::OnStep(const StepRecord& record) {
   status_.comm_exposed_ms = record.comm_exposed_ms;
   if (link_.assignment().rank != 0) return;
   steps_.push_back(record);
-  if (!first && !record.checkpoint_stall_ms) return;
+  if (!first && !record.checkpoint_stall_ms && waiting_.empty()) return;
   send_now_ = true;
   wake_.notify_all();
 }
 
-void LinkReporter::OnEvent(const std::string& kind, const std::string& message) { link_.SendEvent(kind, message); }
+/// Steps that were done before an event come before it. A checkpoint is told when it is written, a moment before its
+/// step is: it waits for that, or for the next status.
+void LinkReporter::OnEvent(const std::string& kind, const std::string& message) {
+  std::lock_guard lock(mutex_);
+  waiting_.emplace_back(kind, message);
+  if (kind != "checkpoint") Send();
+}
 
 void LinkReporter::Run() {
   std::unique_lock lock(mutex_);
   bool last = false;
   while (!last) {
     last = end_;
-    Send(lock);
+    Send();
     if (!last) wake_.wait_for(lock, kEvery, [&] { return end_ || send_now_; });
     send_now_ = false;
   }
 }
 
-void LinkReporter::Send(std::unique_lock<std::mutex>& lock) {
+void LinkReporter::Send() {
   WorkerStatus status = status_;
   status.activity = CurrentActivity();
   status.since_progress_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - progress_at_).count();
   std::vector<StepRecord> steps = std::exchange(steps_, {});
-  lock.unlock();
   link_.SendStatus(status, steps);
-  lock.lock();
+  for (const auto& [kind, message] : std::exchange(waiting_, {})) link_.SendEvent(kind, message);
 }
 
 }  // namespace ds

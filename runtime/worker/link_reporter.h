@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/train/train.h"
@@ -28,7 +29,7 @@ class LinkReporter final : public Reporter {
 
  private:
   void Run();
-  void Send(std::unique_lock<std::mutex>& lock);
+  void Send();  ///< with the mutex held; steps first, then what was told of them
 
   AgentLink& link_;
   const std::atomic<bool>& stop_;
@@ -38,6 +39,7 @@ class LinkReporter final : public Reporter {
   WorkerStatus status_;
   std::chrono::steady_clock::time_point progress_at_ = std::chrono::steady_clock::now();
   std::vector<StepRecord> steps_;
+  std::vector<std::pair<std::string, std::string>> waiting_;  ///< events: kind and message
   std::thread thread_;
 };
 

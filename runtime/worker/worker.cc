@@ -3,19 +3,25 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "proto/channel.h"
 #include "proto/version.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/signal.h"
 #include "runtime/base/stacks.h"
+#include "runtime/base/standard_output.h"
+#include "runtime/base/text.h"
 #include "runtime/worker/link_reporter.h"
 
 namespace ds {
@@ -56,15 +62,18 @@ Arguments Parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; i += 2) {
     std::string flag = argv[i];
-    if (i + 1 >= argc) throw UsageError(flag + ": a value is missing\n" + kHelp);
+    const std::vector<std::string> known = {"--agent", "--rank", "--attempt", "--help", "--version"};
+    if (std::find(known.begin(), known.end() - 2, flag) == known.end() - 2) {
+      throw UsageError("unknown option " + Shown(flag) + "; the nearest is " + Nearest(flag, known) +
+                       "\nds-worker --help explains every option");
+    }
+    if (i + 1 >= argc) throw UsageError(flag + ": a value is missing\nds-worker --help explains every option");
     if (flag == "--agent") {
       arguments.socket = argv[i + 1];
     } else if (flag == "--rank") {
       arguments.rank = Number<int>(argv[i + 1], flag);
-    } else if (flag == "--attempt") {
-      arguments.attempt = Number<int64_t>(argv[i + 1], flag);
     } else {
-      throw UsageError("unknown option " + flag + "\n" + kHelp);
+      arguments.attempt = Number<int64_t>(argv[i + 1], flag);
     }
   }
   if (arguments.socket.empty() || arguments.rank < 0) throw UsageError(kHelp);
@@ -103,31 +112,33 @@ int RunJob(AgentLink& link, const WorkerJob& job) {
   std::string message, kind;
   bool victim = false;
   int code = 0;
+  int64_t failed_at = 0;
+  const auto fail = [&](int with, const std::string& why) {
+    failed_at = UnixNanoseconds();
+    code = with;
+    message = why;
+  };
   std::optional<TrainResult> result;
   {
     LinkReporter reporter(link, stop_requested);
     try {
       result = job(link.assignment(), reporter, link);
     } catch (const CommunicatorAborted& error) {
-      message = error.what();
+      fail(kVictimExit, error.what());
       victim = true;
-      code = kVictimExit;
     } catch (const NumericalError& error) {
-      message = error.what();
+      fail(static_cast<int>(error.code()), error.what());
       kind = error.kind();
-      code = static_cast<int>(error.code());
     } catch (const Error& error) {
-      message = error.what();
-      code = static_cast<int>(error.code());
+      fail(static_cast<int>(error.code()), error.what());
     } catch (const std::exception& error) {
-      message = error.what();
-      code = 1;
+      fail(1, error.what());
     }
   }
   if (result) link.SendResult(*result, stop_signal);
   if (code != 0) {
     LogError(message);
-    link.SendFailure(message, victim, kind);
+    link.SendFailure(message, victim, kind, failed_at);
   }
   link.Close();
   return code;
@@ -136,15 +147,14 @@ int RunJob(AgentLink& link, const WorkerJob& job) {
 }  // namespace
 
 int WorkerMain(int argc, char** argv, const WorkerJob& job) {
-  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
-    std::fputs(kHelp, stdout);
-    return 0;
-  }
-  if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
-    std::printf("ds-worker %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
-    return 0;
-  }
   try {
+    const std::string_view only = argc == 2 ? argv[1] : "";
+    if (only == "--help") std::fputs(kHelp, stdout);
+    if (only == "--version") std::printf("ds-worker %s (protocol %u)\n", BuildVersion(), kProtocolVersion);
+    if (only == "--help" || only == "--version") {
+      FlushStandardOutput();
+      return 0;
+    }
     PrepareSignals();
     // No handlers on the threads' own stacks: while oneDNN 2.6's AVX-512 products run, the stack pointer is one more
     // register that points into the heap, and the kernel would write the frame of a handler there.

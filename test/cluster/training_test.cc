@@ -161,6 +161,44 @@ TEST_CASE("kill -9 of a rank in a step and in a checkpoint: the resumed job cont
   CHECK(Messages(*restarted, "resume").size() == 1);
 }
 
+TEST_CASE("a resume that cannot work is refused before anything starts, in a dry run too") {
+  const Training training;
+  {
+    auto job = training.Start({"--num-gpus", "1", "--set", "training.steps=5", "--set", "training.log_every=1"});
+    training.MustEnd(*job, 0);
+    // A checkpoint is told after its step, which it is of.
+    const std::string screen = job->output();
+    const size_t step = screen.find("step 5/5"), told = screen.find("checkpoint: step 5");
+    INFO(screen);
+    REQUIRE(step != std::string::npos);
+    REQUIRE(told != std::string::npos);
+    CHECK(step < told);
+  }
+  const auto runs = [&] {
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(training.path("runs/small"))) count += entry.is_directory() ? 1 : 0;
+    return count;
+  };
+  const int before = runs();
+  struct Case {
+    const char *change, *says;
+  };
+  for (const Case& c : {Case{"model.hidden=128", "has shape "}, Case{"model.layers=1", "is not in the model"},
+                        Case{"model.layers=9", "is missing"},
+                        Case{"deepspeed.optimizer.type=Lion", "its optimizer state is of AdamW"}}) {
+    for (const bool dry : {true, false}) {
+      std::vector<std::string> arguments = {"--num-gpus", "1", "--resume", "auto", "--set", c.change};
+      if (dry) arguments.push_back("--dry-run");
+      auto job = training.Start(arguments);
+      training.MustEnd(*job, 2);
+      INFO(c.change << "\n" << job->output());
+      CHECK(job->output().find("checkpoint ") != std::string::npos);
+      CHECK(job->output().find(c.says) != std::string::npos);
+    }
+  }
+  CHECK(runs() == before);
+}
+
 TEST_CASE("kill -9 of a training worker: the signal is the cause, not its peers' broken connections") {
   const Training training;
   auto job = training.Start({"--set", "training.steps=100000"}, "127.0.0.1 slots=1\n127.0.0.2 slots=3\n");

@@ -295,6 +295,21 @@ TEST_CASE("A full disk at the output: said before anything is trained, with what
     CHECK(job.output().find("needed for 3 checkpoints (checkpoint.keep is 2, and one is being written); free space or "
                             "set checkpoint.keep") != std::string::npos);
     CHECK(CauseOf(job.Summary(), "message").find("disk on 127.0.0.3") == 0);
+    // Once when it is found, once as the cause of the end.
+    const std::string output = job.output();
+    size_t told = 0;
+    for (size_t at = 0; (at = output.find("needed for 3 checkpoints", at)) != std::string::npos; ++at) ++told;
+    CHECK(told == 2);
+    CHECK(job.NothingLeft());
+  }
+  {
+    // What no node could run is not hidden by it.
+    setting.arguments.insert(setting.arguments.end(), {"--set", "model.preset=llama-8b", "--set", "model.layers=120"});
+    LaunchedJob job(setting);
+    CHECK(job.Wait(60) == 2);
+    INFO(job.output());
+    CHECK(job.output().find("preflight: disk on 127.0.0.3: ") != std::string::npos);
+    CHECK(CauseOf(job.Summary(), "message").find("; besides, disk on 127.0.0.3: ") != std::string::npos);
     CHECK(job.NothingLeft());
   }
   CHECK(std::system(("umount " + folder.path()).c_str()) == 0);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "proto/attach.h"
 #include "proto/deepshard.pb.h"
 #include "runtime/base/file.h"
 #include "test/catch.h"
@@ -63,11 +64,10 @@ std::vector<std::string> Found(const std::vector<std::string>& secrets, const st
   return found;
 }
 
-/// An agent in whose place a script keeps what it is handed, in `kept`, and goes on as the agent.
+/// An agent in whose place a script keeps what it is handed, in `kept`, and passes it on to the agent.
 std::string TellingAgent(const TemporaryFolder& folder, const std::string& kept) {
   const std::string path = folder.path() + "/telling-agent";
-  std::ofstream(path) << "#!/bin/sh\numask 077\ncat > '" << kept << "'\nexec '" << DS_BIN_DIR << "/ds-agent' < '"
-                      << kept << "'\n";
+  std::ofstream(path) << "#!/bin/sh\numask 077\ntee '" << kept << "' | '" << DS_BIN_DIR << "/ds-agent' \"$@\"\n";
   ::chmod(path.c_str(), 0700);
   return path;
 }
@@ -86,7 +86,7 @@ TEST_CASE("A job's key is in no command line, environment, log or run directory"
   LaunchedJob job(setting);
   REQUIRE(job.WaitForStep(3));
   deepshard::v1::Bootstrap bootstrap;
-  REQUIRE(bootstrap.ParseFromString(ReadAll(kept)));
+  REQUIRE(bootstrap.ParseFromString(ReadAll(kept).substr(ds::FrameBootstrap("").size())));
   std::vector<std::string> secrets = LinesOfKey(bootstrap.private_key());
   secrets.insert(secrets.end(), kMarks.begin(), kMarks.end());
   const std::string run = job.run_directory(), job_folder = run.substr(0, run.find("/runs/"));

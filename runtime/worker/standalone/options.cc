@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/run/prepare.h"
 
 namespace ds {
@@ -49,9 +50,11 @@ StandaloneOptions ParseStandaloneOptions(int argc, char** argv) {
       flag.resize(equals);
     }
     if (flag.starts_with("--")) std::replace(flag.begin(), flag.end(), '_', '-');
-    const bool known =
-        flag == "--set" || flag == "--output" || flag == "--resume" || flag == "--machine" || flag == "--collectives";
-    if (!known) throw UsageError("unknown option " + flag + "\n\n" + kStandaloneHelp);
+    const std::vector<std::string> known = {"--set", "--output", "--resume", "--machine", "--collectives"};
+    if (std::find(known.begin(), known.end(), flag) == known.end()) {
+      throw UsageError("unknown option " + Shown(flag) + "; the nearest is " + Nearest(flag, known) +
+                       "\nds-worker --help explains every option");
+    }
     if (equals == std::string::npos) {
       if (i + 1 >= argc) throw UsageError(flag + ": a value is missing");
       value = argv[++i];

@@ -40,6 +40,7 @@ void StandaloneReporter::OnStep(const StepRecord& step) {
     std::printf("%s\n", StepLine(message, job_.steps, -1).c_str());
     std::fflush(stdout);
   }
+  TellCheckpoint();
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < kLookEvery) return;
   looked_ = now;
@@ -47,6 +48,11 @@ void StandaloneReporter::OnStep(const StepRecord& step) {
 }
 
 void StandaloneReporter::OnEvent(const std::string& kind, const std::string& message) {
+  if (directory_ && kind == "checkpoint") {
+    TellCheckpoint();
+    checkpoint_ = {UnixNanoseconds(), message};
+    return;
+  }
   if (directory_) return Write(job_.rank, UnixNanoseconds(), kind, message);
   if (!board_) return;
   pb::Event event;
@@ -55,6 +61,11 @@ void StandaloneReporter::OnEvent(const std::string& kind, const std::string& mes
   event.set_kind(kind);
   event.set_message(RepairUtf8(message));
   board_->Set(EventKey(job_.rank, sent_++), event.SerializeAsString());
+}
+
+void StandaloneReporter::TellCheckpoint() {
+  const auto checkpoint = std::exchange(checkpoint_, std::nullopt);
+  if (checkpoint) Write(job_.rank, checkpoint->first, "checkpoint", checkpoint->second);
 }
 
 void StandaloneReporter::TakeEvents() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/run/run_directory.h"
@@ -36,6 +37,8 @@ class StandaloneReporter final : public Reporter {
   RunRecord& record() { return record_; }
   /// Writes what the other ranks sent.
   void TakeEvents();
+  /// Of a checkpoint that was written after the last step.
+  void TellCheckpoint();
 
  private:
   void Write(int rank, int64_t unix_ns, const std::string& kind, const std::string& message);
@@ -45,6 +48,9 @@ class StandaloneReporter final : public Reporter {
   Board* const board_;
   const std::atomic<bool>& stop_;
   RunRecord record_;
+  /// The newest checkpoint, when and where: it is told when it is written, a moment before its step is, and is shown
+  /// after that.
+  std::optional<std::pair<int64_t, std::string>> checkpoint_;
   std::vector<int> taken_;  ///< events of each rank that were written
   int sent_ = 0;
   std::chrono::steady_clock::time_point looked_{};

@@ -14,6 +14,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/process.h"
 #include "runtime/base/signal.h"
+#include "runtime/base/start_limits.h"
 #include "runtime/comm/mpi/mpi_world.h"
 #include "runtime/worker/messages.h"
 #include "runtime/worker/standalone/file_board.h"
@@ -71,7 +72,7 @@ void OnSignal(int signal) {
 void BeginWithOpenMp(int size, char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || (size == 1 && std::getenv("GOMP_SPINCOUNT"))) return;
   ::setenv(size == 1 ? "GOMP_SPINCOUNT" : "OMP_WAIT_POLICY", size == 1 ? "20000" : "passive", 1);
-  ::execv("/proc/self/exe", argv);  // where it fails, it goes on as it is
+  ::execv(ExecutablePath().c_str(), argv);  // where it fails, it goes on as it is
 }
 
 class Run {
@@ -156,11 +157,12 @@ class Run {
   }
 
   void Announce() const {
-    std::printf("run %s: %d %s (%s), collectives over %s\n", meeting_->assignment.run_directory.c_str(), place_.size,
-                place_.size == 1 ? "rank" : "ranks", place_.from.c_str(),
-                place_.size == 1 ? "nothing"
-                : world_         ? world_->version().c_str()
-                                 : "Gloo");
+    const std::string& run = meeting_->assignment.run_directory;
+    if (place_.size == 1)
+      std::printf("run %s: 1 rank\n", run.c_str());
+    else
+      std::printf("run %s: %d ranks (%s), collectives over %s\n", run.c_str(), place_.size, place_.from.c_str(),
+                  world_ ? world_->version().c_str() : "Gloo");
     std::fflush(stdout);
   }
 
@@ -251,6 +253,9 @@ class Run {
     if (meeting_->directory) {
       // Where a rank was lost, another thread may hold MPI, which brings the events, and never let go.
       if (!outcome.cause || outcome.cause->kind != "worker_lost") reporter_->TakeEvents();
+      meeting_->directory->CheckThere();
+      meeting_->directory->UseLastRoom();
+      reporter_->TellCheckpoint();
       meeting_->directory->Event(UnixNanoseconds(), "", -1, 1, "end",
                                  outcome.status + (outcome.cause ? ": " + outcome.cause->message : ""));
     }
@@ -308,6 +313,7 @@ int StandaloneMain(int argc, char** argv, const WorkerJob& job) {
     rank = place.rank;
     StandaloneOptions options = ParseStandaloneOptions(argc, argv);
     BeginWithOpenMp(place.size, argv);
+    CheckStartLimits("ds-worker");
     ::signal(SIGPIPE, SIG_IGN);
     ::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is a failed write, with a reason
     const std::vector<int> signals{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};

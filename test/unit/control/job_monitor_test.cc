@@ -255,6 +255,71 @@ TEST_CASE("A launcher that was stopped for an hour holds its own silence against
   CHECK(job.CountEvents("no_progress") == 1);
 }
 
+TEST_CASE("Of ranks that fail together the first is the cause, whichever is heard of first") {
+  Harness job;
+  const auto fail = [&](int rank, int64_t at_ns) {
+    WorkerEnd end;
+    end.rank = rank;
+    end.code = 7;
+    end.ended_ns = at_ns;
+    job.Take(job.monitor.WorkerEnded(end, job.At()));
+  };
+  constexpr int64_t kSecond = 1'000'000'000;
+  SECTION("on one node, by its clock") {
+    fail(1, kSecond);
+    fail(0, kSecond - 1000);
+    for (int rank : {2, 3}) job.Victim(rank);
+    CHECK(job.monitor.outcome().cause->rank == 0);
+  }
+  SECTION("on two nodes, by more than their clocks may differ") {
+    fail(2, kSecond);
+    fail(0, kSecond - 100'000'000);
+    for (int rank : {1, 3}) job.Victim(rank);
+    CHECK(job.monitor.outcome().cause->rank == 0);
+  }
+  SECTION("on two nodes, by less: the first that was heard of") {
+    fail(2, kSecond);
+    fail(0, kSecond - 1000);
+    for (int rank : {1, 3}) job.Victim(rank);
+    CHECK(job.monitor.outcome().cause->rank == 2);
+  }
+  SECTION("where it is not known: the first that was heard of") {
+    fail(1, 0);
+    fail(0, kSecond);
+    for (int rank : {2, 3}) job.Victim(rank);
+    CHECK(job.monitor.outcome().cause->rank == 1);
+  }
+  REQUIRE(job.finished());
+}
+
+TEST_CASE("Agents that end because the launcher was stopped: the cause says so") {
+  Harness job;
+  job.Pass(5);
+  job.now += 100;  // more than the lease; what agents did meanwhile is heard before the next tick, and after it
+  SECTION("heard first") {}
+  SECTION("after a tick") { job.Take(job.monitor.Tick(job.At())); }
+  job.Take(job.monitor.AgentClosed(0, job.At()));
+  job.Take(job.monitor.AgentEnded(0, 1, 0, job.At()));
+  for (int rank : {2, 3}) job.Victim(rank);
+  REQUIRE(job.finished());
+  const std::string& message = job.monitor.outcome().cause->message;
+  CHECK(message.find("exit code 1, after ds-launch itself was stopped or starved for 10") != std::string::npos);
+  CHECK(message.find("launch.lease_seconds (30 s)") != std::string::npos);
+}
+
+TEST_CASE("A stop that is shorter than the lease, or long ago, explains no lost agent") {
+  Harness job;
+  job.Pass(5);
+  job.now += GENERATE(20, 100);
+  job.Take(job.monitor.Tick(job.At()));
+  if (job.now > 100) job.Pass(20);
+  job.Take(job.monitor.AgentClosed(0, job.At()));
+  job.Take(job.monitor.AgentEnded(0, 1, 0, job.At()));
+  for (int rank : {2, 3}) job.Victim(rank);
+  REQUIRE(job.finished());
+  CHECK(job.monitor.outcome().cause->message.find("ds-launch itself") == std::string::npos);
+}
+
 TEST_CASE("A lost connection waits for the agent's signal, a second at most") {
   Harness job;
   job.Take(job.monitor.AgentClosed(0, job.At()));
@@ -476,6 +541,18 @@ TEST_CASE("Restarts: within the budget, while steps are done, never for the user
     REQUIRE(program.finished());
     CHECK(program.Count(Kind::start_workers) == 3);
     CHECK(program.CountEvents("restart_refused") == 0);
+  }
+  SECTION("what is left of the budget is told") {
+    job.Step(5);
+    fail(1);
+    job.Step(6);
+    fail(1);
+    std::vector<std::string> told;
+    for (const MonitorAction& action : job.actions)
+      if (action.event == "restart") told.push_back(action.text.substr(action.text.rfind(';')));
+    REQUIRE(told.size() == 2);
+    CHECK(told[0] == "; starting the workers again, at most 1 more time (launch.restarts)");
+    CHECK(told[1] == "; starting the workers again, for the last time (launch.restarts)");
   }
   SECTION("a wrong spec stays wrong") {
     job.Step(5);
