@@ -196,13 +196,14 @@ TEST_CASE("A step that is cancelled, a killed srun, agent or launcher: named, an
     const char* what;
     std::function<void(const std::string& job)> hurt;
     const char* message;
+    const char* or_message = message;  ///< SLURM's words come from several processes: which are first is not decided
   };
   const Hurt hurts[] = {
       {"the step cancelled",
        [&](const std::string& job) {
          bench.slurm.Run({"scancel", job + ".0"});
        },
-       "Job step aborted"},
+       "Job step aborted", " CANCELLED AT "},
       {"srun killed", [&](const std::string&) { ::kill(bench.slurm.Processes("srun").at(0), SIGKILL); },
        "srun ended (killed by signal 9 (SIGKILL))"},
       {"an agent killed", [&](const std::string&) { ::kill(bench.slurm.Processes("ds-agent", "n2").at(0), SIGKILL); },
@@ -218,7 +219,7 @@ TEST_CASE("A step that is cancelled, a killed srun, agent or launcher: named, an
     CHECK(bench.slurm.Field(job, "ExitCode") == "4:0");
     const Value summary = bench.Summary(run);
     CHECK(CauseOf(summary, "kind") == "node_lost");
-    CHECK_THAT(CauseOf(summary, "message"), Contains(hurt.message));
+    CHECK_THAT(CauseOf(summary, "message"), Contains(hurt.message) || Contains(hurt.or_message));
     CHECK(bench.NothingRuns(5));
   }
   const std::string job = bench.slurm.Submit({"--nodes=2", std::string(kScripts) + "many_nodes.sh", "job.yaml"});
