@@ -1,5 +1,6 @@
-// What a GPU executor keeps beside the plan's buffers: a step's samples and losses, and what the ranks decide by. On the
-// device, ExecutorBytes in all (plan/executor_memory.h), and page-locked on the host, where it is copied from or to.
+// What a GPU executor keeps beside the plan's buffers: a step's samples and losses, and what the ranks decide by. On
+// the device, ExecutorBytes in all (plan/executor_memory.h), and page-locked on the host, where it is copied from or
+// to.
 #pragma once
 
 #include <functional>

@@ -205,7 +205,7 @@ TEST_CASE("A step that is cancelled, a killed srun, agent or launcher: named, an
        },
        "Job step aborted", " CANCELLED AT "},
       {"srun killed", [&](const std::string&) { ::kill(bench.slurm.Processes("srun").at(0), SIGKILL); },
-       "srun ended (killed by signal 9 (SIGKILL))"},
+       "srun ended (killed by signal 9 (SIGKILL))", " was lost: killed by signal 9 (SIGKILL)"},
       {"an agent killed", [&](const std::string&) { ::kill(bench.slurm.Processes("ds-agent", "n2").at(0), SIGKILL); },
        "the agent on n2 was lost: killed by signal 9 (SIGKILL)"},
   };
