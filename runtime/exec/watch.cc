@@ -75,6 +75,7 @@ double Watch::Loss(const KernelContext& kernel, const double* loss_sum) {
 void Watch::LookAt(const KernelContext& kernel, NonFinite& first, int action, Quantity quantity, int index,
                    const Tensor& x) {
   if (first || !IsFloating(x)) return;
+  const std::lock_guard lock(mutex_);  // the check has one place for what it finds
   const int64_t element = check_.First(kernel, x);
   if (element >= 0) first = {action, quantity, index, element, At(gpu_, x, element)};
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "runtime/exec/bind.h"
@@ -60,6 +61,7 @@ class Watch {
   const Plan& plan_;
   Gpu* const gpu_;
   const FiniteCheck check_;
+  std::mutex mutex_;  // of check_: a GPU rank's host stream looks while its device's work is enqueued
   NonFinite first_[kStreams];
 };
 
