@@ -101,7 +101,7 @@ TierRoom RoomHere(const Job& job, DeviceKind device) {
 PlannedRoles PlanRoles(const Job& job, const TierRoom& room, DeviceKind device) {
   if (job.foreign()) return {job.spec, {}, {}};
   PlannedJob planned = PlanJob(job.spec, job.world(), job.machine, job.machine_from, room, device);
-  return {std::move(planned.spec), std::move(planned.placement), {{0, std::move(planned.plan)}}};
+  return {std::move(planned.spec), std::move(planned.placement), std::move(planned.plans)};
 }
 
 std::string DescribeJob(const Job& job) {
@@ -132,7 +132,10 @@ std::string DescribeJob(const Job& job) {
             "\n\n";
   text += "Resolved spec\n" + Indented(ToYaml(job.spec)) + "\n";
   for (const auto& [rank, plan] : planned.plans) {
-    text += "Plan of rank " + std::to_string(rank) + (job.world() > 1 ? " (every rank's but for its number)" : "") +
+    text += "Plan of rank " + std::to_string(rank) +
+            (job.world() == 1                 ? ""
+             : job.spec.parallel.pipeline > 1 ? " (of its stage every rank's but for its number)"
+                                              : " (every rank's but for its number)") +
             "\n" + Indented(plan);
   }
   return text;

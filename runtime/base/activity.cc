@@ -7,15 +7,13 @@
 namespace ds {
 namespace {
 
-constexpr int kStreams = 8;  ///< at least as many as plans have (StreamKind)
-
 /// What a stream's thread does. `waits` counts, since a call that waits may make another.
 struct Place {
   std::atomic<int64_t> index{-1};  ///< -1: no action
   std::atomic<int> waits{0};
 };
 
-Place streams[kStreams];
+Place streams[kActivityStreams];
 std::atomic<int> waits_elsewhere{0};  ///< threads that wait for peers outside a plan: the training loop's
 
 /// The stream whose action the calling thread runs; null: none.

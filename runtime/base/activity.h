@@ -30,7 +30,10 @@ class RunningPlan {
   RunningPlan& operator=(const RunningPlan&) = delete;
 };
 
-/// While it lives, the calling thread runs action `index` of the plan on `stream` (0 to 3), alone there.
+inline constexpr int kActivityStreams = 16;
+
+/// While it lives, the calling thread runs action `index` of the plan on `stream` (below kActivityStreams), alone
+/// there.
 class RunningAction {
  public:
   RunningAction(int stream, size_t index) noexcept;

@@ -14,7 +14,7 @@ std::string FailpointOf(const ModelLayout& layout, const Plan& plan, int64_t ste
 }
 
 std::exception_ptr Explain(const ModelLayout& layout, const Plan& plan, int64_t step, size_t index) {
-  const std::string where = "rank " + std::to_string(plan.options.rank) + ", step " + std::to_string(step) +
+  const std::string where = "rank " + std::to_string(plan.options.job_rank()) + ", step " + std::to_string(step) +
                             ", action " + Describe(layout, plan, index) + ": ";
   try {
     throw;

@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/failpoint.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
@@ -23,7 +24,7 @@ class Binder {
       try {
         bound.push_back(BindOne(c_.plan.actions[i]));
       } catch (const std::exception& error) {
-        throw RuntimeError("plan of rank " + std::to_string(c_.plan.options.rank) + ", action " +
+        throw RuntimeError("plan of rank " + std::to_string(c_.plan.options.job_rank()) + ", action " +
                            Describe(c_.layout, c_.plan, i) + ": " + error.what());
       }
     }
@@ -63,6 +64,12 @@ class Binder {
       case ActionKind::store:
         bound.from = End(action, Operand::from);
         bound.to = End(action, Operand::to);
+        break;
+      case ActionKind::send:
+        bound.message = Message(action, Operand::from);
+        break;
+      case ActionKind::receive:
+        bound.message = Message(action, Operand::to);
         break;
       case ActionKind::release:
         break;
@@ -105,6 +112,13 @@ class Binder {
       end.memory = Tensor(data.data, DType::u8, Shape{data.bytes()}, data.device);
     }
     return end;
+  }
+
+  Tensor Message(const Action& action, Operand operand) const {
+    if (action.state == StateKind::none) return Activation(action, operand);
+    const Buffer& buffer = Get(Need(action, operand));
+    return OptimizerStateIsWhole(action.unit) ? OfBucket(action, Elements(buffer))
+                                              : Unit(buffer).Part(OwnRange(action));
   }
 
   /// Whether elements are addressed by their place in the unit: an fp32 master is where the working copy is that it is
@@ -247,9 +261,10 @@ class Binder {
     }
     std::sort(bound.gradients.begin(), bound.gradients.end(),
               [](const UnitGradient& a, const UnitGradient& b) { return a.unit < b.unit; });
-    if (!bound.squares && bound.gradients.size() != c_.layout.units.size())
-      throw RuntimeError(std::to_string(bound.gradients.size()) + " gradients for " +
-                         std::to_string(c_.layout.units.size()) + " units");
+    const std::vector<bool> owned = PartsOf(c_.layout, c_.plan.options).owned;
+    const auto units = std::count(owned.begin(), owned.end(), true);
+    if (!bound.squares && static_cast<std::ptrdiff_t>(bound.gradients.size()) != units)
+      throw RuntimeError(std::to_string(bound.gradients.size()) + " gradients for " + std::to_string(units) + " units");
   }
 
   Tensor Sums(const Buffer& buffer) const {

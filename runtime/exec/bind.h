@@ -57,6 +57,7 @@ struct BoundAction {
   bool clears_squares = false;  ///< Squares: the first of the step
   // Fetch, Store:
   MoveEnd from, to;
+  Tensor message;           ///< Send, Receive: what is carried
   bool step_whole = false;  ///< the whole unit, not this rank's shard of it
 };
 

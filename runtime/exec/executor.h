@@ -5,6 +5,7 @@
 // rank, step and action.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,18 +20,25 @@
 
 namespace ds {
 
-/// The communicators of a rank, one for each stream or thread that uses any. All over the same ranks.
+/// The communicators of a rank, one for each stream or thread that uses any. Over all ranks, but where it says so.
 struct Communicators {
-  std::unique_ptr<Communicator> gather, reduce;  ///< of the tensors' device
+  std::unique_ptr<Communicator> gather, reduce;  ///< of the tensors' device; over the ranks of one pipeline stage
   std::unique_ptr<Communicator> control;     ///< of host memory: the training loop, on the CPU the compute stream too
   std::unique_ptr<Communicator> sums;        ///< of a GPU's compute stream; null on the CPU
   std::unique_ptr<Communicator> checkpoint;  ///< of the threads that write checkpoints; null: none do
+  /// Of Send and Receive, by StreamKind: over this rank and the one at the other end, of the tensors' device. Null
+  /// where the stage sends and receives nothing on that stream.
+  std::array<std::unique_ptr<Communicator>, kStreams> messages;
 
-  /// Collective. `device`: makes those that move a GPU's memory; empty: there is no GPU.
-  static Communicators Make(const CommunicatorFactory& host, bool background_checkpoints = false,
+  /// Collective. `options`: of this rank's plan. `device`: makes those that move a GPU's memory; empty: there is no
+  /// GPU.
+  static Communicators Make(const CommunicatorFactory& host, const PlanOptions& options,
                             const CommunicatorFactory& device = {});
   void Abort(const std::string& reason) noexcept;
 };
+
+/// Sends or receives what a Send or Receive action carries. Returns the bytes that this rank sent.
+int64_t PassMessage(Communicators& communicators, const BoundAction& bound);
 
 /// What the Norm action learnt, the same on every rank.
 struct StepSums {

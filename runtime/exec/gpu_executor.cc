@@ -12,14 +12,12 @@
 #include "runtime/exec/reduce_bucket.h"
 #include "runtime/exec/step_facts.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr StreamKind kGpuStreams[] = {StreamKind::compute, StreamKind::gather, StreamKind::reduce, StreamKind::fetch,
-                                      StreamKind::store};
 
 int Index(StreamKind stream) { return static_cast<int>(stream); }
 int Index(ActionKind kind) { return static_cast<int>(kind); }
@@ -50,9 +48,15 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
       actions_(Bind(context.bind)),
       done_(context.bind.plan.actions.size()),
       memory_(context.bind.layout, context.bind.plan, context.bind.shape, *context.gpu) {
+  owned_ = PartsOf(layout_, plan_.options).owned;
   const Communicator* of_stream[kStreams] = {communicators_.sums.get(), communicators_.gather.get(),
                                              communicators_.reduce.get()};
-  for (StreamKind kind : kGpuStreams) {
+  gpu_streams_ = {StreamKind::compute, StreamKind::gather, StreamKind::reduce, StreamKind::fetch, StreamKind::store};
+  for (StreamKind kind : MessageStreamsOf(plan_.options)) {
+    of_stream[Index(kind)] = communicators_.messages[static_cast<size_t>(kind)].get();
+    gpu_streams_.push_back(kind);
+  }
+  for (StreamKind kind : gpu_streams_) {
     const Communicator* communicator = of_stream[Index(kind)];
     streams_[Index(kind)] = communicator ? communicator->stream() : nullptr;
     if (!streams_[Index(kind)]) {
@@ -71,7 +75,7 @@ GpuExecutor::GpuExecutor(const ExecutorContext& context)
 StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
   StepOutcome outcome;
   RequireMicroBatches(inputs, plan_.options);
-  SetFailpointScope(plan_.options.rank, attempt_);
+  SetFailpointScope(plan_.options.job_rank(), attempt_);
   const RunningPlan running([this](size_t action) { return names_[action]; });
   Step step{inputs, outcome, Clock::now()};
   size_t index = 0;
@@ -80,7 +84,7 @@ StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
     memory_.Upload(inputs.micro_batches, StreamOf(StreamKind::compute));
     // The other streams begin behind what the compute stream has, as they do behind the step before.
     gpu_.Record(finished_[Index(StreamKind::compute)].get(), StreamOf(StreamKind::compute));
-    for (StreamKind kind : kGpuStreams)
+    for (StreamKind kind : gpu_streams_)
       if (kind != StreamKind::compute) gpu_.Wait(StreamOf(kind), finished_[Index(StreamKind::compute)].get());
     tiers_->Begin(inputs, step.begin);
     for (; index < actions_.size(); ++index)
@@ -92,7 +96,7 @@ StepOutcome GpuExecutor::Run(const StepInputs& inputs) {
     throw RuntimeError("a stream was cancelled, and nothing failed");
   } catch (...) {
     const std::exception_ptr error = Explain(layout_, plan_, inputs.context.step, index);
-    communicators_.Abort("rank " + std::to_string(plan_.options.rank) + " failed in " +
+    communicators_.Abort("rank " + std::to_string(plan_.options.job_rank()) + " failed in " +
                          Describe(layout_, plan_, index));
     tiers_->Cancel();
     std::rethrow_exception(error);
@@ -188,6 +192,10 @@ void GpuExecutor::RunAction(Step& step, BoundAction& bound, const KernelContext&
       return;
     case ActionKind::norm:
       return Norm(step, bound, kernel);
+    case ActionKind::send:
+    case ActionKind::receive:
+      timeline.bytes[Index(bound.action->kind)] += PassMessage(communicators_, bound);
+      return;
     case ActionKind::fetch:
     case ActionKind::store:
     case ActionKind::squares:
@@ -242,6 +250,11 @@ void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext
   const int64_t units = static_cast<int64_t>(layout_.units.size());
   gpu_.Set(memory_.facts.data, 0, memory_.facts.bytes(), kernel.stream);
   if (bound.squares) CopyTensor(bound.squares, memory_.facts.Flat(0, units), kernel.stream);
+  for (int64_t unit = 0; bound.squares && unit < units; ++unit)  // another stage's ranks count the twin of a tied one
+    if (!owned_[static_cast<size_t>(unit)]) {
+      const Tensor squares = memory_.facts.Flat(unit, 1);
+      gpu_.Set(squares.data, 0, squares.bytes(), kernel.stream);
+    }
   std::vector<SquareTerm> terms;
   for (const UnitGradient& unit : bound.gradients)
     for (const ShardRange& range : layout_.ShardRanges(unit.unit, plan_.options.rank))
@@ -257,13 +270,13 @@ void GpuExecutor::Norm(Step& step, const BoundAction& bound, const KernelContext
   } else {
     CopyTensor(memory_.facts, memory_.gathered, kernel.stream);
   }
-  const StepRule rule{plan_.options.ranks, units, step.inputs.context.loss_scale, step.inputs.clip,
+  const StepRule rule{plan_.options.world(), units, step.inputs.context.loss_scale, step.inputs.clip,
                       static_cast<bool>(step.inputs.decide)};
   DecideStep(kernel, rule, memory_.gathered, memory_.gradient_scale, memory_.skip);
   CopyTensor(memory_.gathered, memory_.host_gathered, kernel.stream);
   CopyTensor(memory_.skip, memory_.host_skip, kernel.stream);
   CopyTensor(memory_.gradient_scale, memory_.host_scale, kernel.stream);
-  step.outcome.timeline.bytes[Index(ActionKind::norm)] += memory_.facts.bytes() * (plan_.options.ranks - 1);
+  step.outcome.timeline.bytes[Index(ActionKind::norm)] += memory_.facts.bytes() * (plan_.options.world() - 1);
 }
 
 /// The end of every stream, what the host is told, and the host's decision, which must be the device's.
@@ -271,7 +284,7 @@ void GpuExecutor::FinishStep(Step& step) {
   void* const compute = StreamOf(StreamKind::compute);
   step.compute_done = Stamp(step, StreamKind::compute);
   tiers_->AwaitAll([this] { CheckCommunicators(); });
-  for (StreamKind kind : kGpuStreams) {
+  for (StreamKind kind : gpu_streams_) {
     if (kind == StreamKind::compute) continue;
     gpu_.Record(finished_[Index(kind)].get(), StreamOf(kind));
     gpu_.Wait(compute, finished_[Index(kind)].get());
@@ -288,7 +301,7 @@ void GpuExecutor::FinishStep(Step& step) {
   if (!plan_.options.training || plan_.options.updates_only) return tiers_->End(false, 0);
   const double* gathered = memory_.host_gathered.as<double>();
   step.outcome.sums = SumRanks({gathered, static_cast<size_t>(memory_.host_gathered.numel())}, layout_.units.size(),
-                               plan_.options.ranks);
+                               plan_.options.world());
   const bool stepped = step.inputs.decide && step.inputs.decide(step.outcome.sums);
   step.outcome.stepped = memory_.host_skip.as<int32_t>()[0] == 0;
   if (step.outcome.stepped != stepped)
@@ -301,6 +314,8 @@ void GpuExecutor::FinishStep(Step& step) {
 void GpuExecutor::CheckCommunicators() {
   for (Communicator* communicator :
        {communicators_.sums.get(), communicators_.gather.get(), communicators_.reduce.get()})
+    if (communicator) communicator->CheckAsync();
+  for (const auto& communicator : communicators_.messages)
     if (communicator) communicator->CheckAsync();
 }
 

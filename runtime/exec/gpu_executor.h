@@ -53,7 +53,9 @@ class GpuExecutor : public Executor {
   Gpu& gpu_;
   const Tensor workspace_;
   std::vector<BoundAction> actions_;
-  std::vector<std::string> names_;  // of the actions, for profilers
+  std::vector<std::string> names_;       // of the actions, for profilers
+  std::vector<StreamKind> gpu_streams_;  // that this thread or TierStreams enqueues on
+  std::vector<bool> owned_;              // of a unit: this stage's ranks count it in Norm
 
   GpuStream own_streams_[kStreams];  // where no communicator has one
   void* streams_[kStreams] = {};     // null: of no GPU's stream

@@ -42,7 +42,7 @@ GpuStepMemory::GpuStepMemory(const ModelLayout& layout, const Plan& plan, MicroB
   }
   losses = device.Take(DType::f64, Shape{micro_batches});
   facts = device.Take(DType::f64, Shape{width});
-  gathered = device.Take(DType::f64, Shape{plan.options.ranks * width});
+  gathered = device.Take(DType::f64, Shape{plan.options.world() * width});
   gradient_scale = device.Take(DType::f32, Shape{1});
   skip = device.Take(DType::i32, Shape{1});
   if (device.used() != memory_.bytes())

@@ -14,11 +14,14 @@
 #include "runtime/exec/reduce_bucket.h"
 #include "runtime/exec/step_facts.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+static_assert(kStreams <= kActivityStreams, "activities are kept by stream");
 
 double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -44,7 +47,8 @@ HostExecutor::HostExecutor(const ExecutorContext& context)
       attempt_(context.attempt),
       actions_(Bind(context.bind)),
       events_(context.bind.plan.actions.size()),
-      host_work_(plan_, optimizer_, context.files, context.pending) {
+      host_work_(plan_, optimizer_, context.files, context.pending),
+      owned_(PartsOf(layout_, plan_.options).owned) {
   for (size_t i = 0; i < actions_.size(); ++i) of_stream_[Index(actions_[i].action->stream)].push_back(i);
   for (int stream = 0; stream < kStreams; ++stream) {
     if (of_stream_[stream].empty()) continue;
@@ -88,7 +92,7 @@ StepOutcome HostExecutor::Run(const StepInputs& inputs) {
 }
 
 void HostExecutor::RunStream(Step& step, StreamKind stream) noexcept {
-  SetFailpointScope(plan_.options.rank, attempt_);
+  SetFailpointScope(plan_.options.job_rank(), attempt_);
   Timeline& timeline = step.of_stream[Index(stream)];
   // The compute stream has the cores.
   const KernelContext kernel = stream == StreamKind::compute ? step.inputs.context.kernel : KernelContext();
@@ -120,7 +124,7 @@ void HostExecutor::RunStream(Step& step, StreamKind stream) noexcept {
     } catch (...) {
       if (failure_.Set(Explain(layout_, plan_, step.inputs.context.step, index))) {
         events_.Cancel();
-        communicators_.Abort("rank " + std::to_string(plan_.options.rank) + " failed in " +
+        communicators_.Abort("rank " + std::to_string(plan_.options.job_rank()) + " failed in " +
                              Describe(layout_, plan_, index));
       }
       return;
@@ -153,6 +157,11 @@ void HostExecutor::RunAction(Step& step, BoundAction& bound, size_t index) {
       return;
     case ActionKind::norm:
       return Norm(step, bound);
+    case ActionKind::send:
+    case ActionKind::receive:
+      step.of_stream[Index(bound.action->stream)].bytes[Index(bound.action->kind)] +=
+          PassMessage(communicators_, bound);
+      return;
     case ActionKind::fetch:
     case ActionKind::store:
       return Move(step, bound);
@@ -230,14 +239,15 @@ void HostExecutor::Norm(Step& step, const BoundAction& bound) {
   Timeline& timeline = step.of_stream[Index(StreamKind::compute)];
   const Clock::time_point begin = Clock::now();
   const size_t units = layout_.units.size(), width = units + kNormFacts,
-               ranks = static_cast<size_t>(plan_.options.ranks);
+               ranks = static_cast<size_t>(plan_.options.world());
   norm_send_.assign(width, 0.0);
   norm_receive_.assign(width * ranks, 0.0);
   for (const UnitGradient& unit : bound.gradients)
     for (const ShardRange& range : layout_.ShardRanges(unit.unit, plan_.options.rank))
       norm_send_[unit.unit] += SumOfSquares(step.inputs.context.kernel, unit.gradient.Part(range));
   if (bound.squares)
-    for (size_t unit = 0; unit < units; ++unit) norm_send_[unit] += bound.squares.as<double>()[unit];
+    for (size_t unit = 0; unit < units; ++unit)
+      if (owned_[unit]) norm_send_[unit] += bound.squares.as<double>()[unit];
   std::vector<double>& losses = step.outcome.local_loss;
   WriteStepFacts({}, Tensor::Of(losses.data(), Shape{static_cast<int64_t>(losses.size())}), NoticesOf(step.inputs),
                  Tensor::Of(&norm_send_[units], Shape{kNormFacts}));
@@ -247,7 +257,7 @@ void HostExecutor::Norm(Step& step, const BoundAction& bound) {
                                     Tensor::Of(norm_receive_.data(), Shape{static_cast<int64_t>(width * ranks)}));
   const Clock::time_point received = Clock::now();
 
-  step.outcome.sums = SumRanks(norm_receive_, units, plan_.options.ranks);
+  step.outcome.sums = SumRanks(norm_receive_, units, plan_.options.world());
   const std::optional<double> gradient_scale =
       step.inputs.decide ? step.inputs.decide(step.outcome.sums) : std::nullopt;
   step.outcome.stepped = gradient_scale.has_value();
@@ -255,7 +265,7 @@ void HostExecutor::Norm(Step& step, const BoundAction& bound) {
 
   timeline.exposed_comm_seconds += Seconds(received - sent);
   timeline.compute_seconds += Seconds(sent - begin) + Seconds(Clock::now() - received);
-  timeline.bytes[Index(ActionKind::norm)] += static_cast<int64_t>(width * sizeof(double)) * (plan_.options.ranks - 1);
+  timeline.bytes[Index(ActionKind::norm)] += static_cast<int64_t>(width * sizeof(double)) * (plan_.options.world() - 1);
 }
 
 }  // namespace ds

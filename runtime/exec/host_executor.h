@@ -42,6 +42,7 @@ class HostExecutor : public Executor {
   std::vector<double> norm_send_, norm_receive_;
   HostWork host_work_;
   float gradient_scale_ = 0;                         // of the step's Norm
+  const std::vector<bool> owned_;                    // of a unit: this stage's ranks count it in Norm
   std::unique_ptr<StreamThread> threads_[kStreams];  // compute has none
 };
 

@@ -87,7 +87,7 @@ void TierStreams::AddTo(Timeline& timeline) {
 }
 
 void TierStreams::RunStream(StreamKind stream) noexcept {
-  SetFailpointScope(plan_.options.rank, attempt_);
+  SetFailpointScope(plan_.options.job_rank(), attempt_);
   Timeline& times = times_[Index(stream)];
   for (const size_t index : of_stream_[Index(stream)]) {
     BoundAction& bound = actions_[index];
@@ -111,7 +111,7 @@ void TierStreams::RunStream(StreamKind stream) noexcept {
     } catch (...) {
       if (failure_.Set(Explain(layout_, plan_, inputs_->context.step, index))) {
         there_.Cancel();
-        communicators_.Abort("rank " + std::to_string(plan_.options.rank) + " failed in " +
+        communicators_.Abort("rank " + std::to_string(plan_.options.job_rank()) + " failed in " +
                              Describe(layout_, plan_, index));
       }
       return;

@@ -8,8 +8,6 @@
 
 namespace ds {
 
-inline constexpr int kActionKinds = static_cast<int>(ActionKind::squares) + 1;
-
 /// One action of one step, for a trace. Seconds since the step began.
 struct Span {
   int action = 0;

@@ -8,6 +8,9 @@
 #include "runtime/base/error.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/generate/decoder.h"
+#include "runtime/job/problems.h"
+#include "runtime/job/read_value.h"
+#include "runtime/job/yaml.h"
 #include "runtime/model/segment_spec.h"
 
 namespace ds {
@@ -68,11 +71,22 @@ std::map<std::string, Tensor> LanguageModel::Impl::Load(const CheckpointReader& 
   return parameters;
 }
 
+namespace {
+
+/// Of the job that wrote a checkpoint: a job spec reads with their number.
+int64_t RanksOf(const TrainingState& state, const std::string& name) {
+  const Value root = ParseYaml(state.job_yaml, name);
+  const Value* stages = FindPath(root, "parallel.pipeline");  // not in checkpoints from before there were pipelines
+  return state.data_width * (stages ? ReadInteger(*stages, 1, 1 << 20) : 1);
+}
+
+}  // namespace
+
 LanguageModel::LanguageModel(const std::filesystem::path& checkpoint, int threads) : impl_(std::make_unique<Impl>()) {
   const CheckpointReader reader(checkpoint);
   impl_->state = reader.state();
-  impl_->job = ParseJobSpec(reader.state().job_yaml, (checkpoint / "manifest.json").string() + " (job)",
-                            checkpoint.string(), {}, reader.state().data_width);
+  const std::string name = (checkpoint / "manifest.json").string() + " (job)";
+  impl_->job = ParseJobSpec(reader.state().job_yaml, name, checkpoint.string(), {}, RanksOf(reader.state(), name));
   impl_->context = impl_->job.data.sequence_length;
   impl_->logits.resize(static_cast<size_t>(impl_->job.model.vocabulary));
   impl_->decoder =

@@ -80,8 +80,8 @@ const DeepSpeedKey* FindDeepSpeedKey(const std::string& path);
 /// Older and shorter spellings that DeepSpeed accepts: spelling, and path in the table.
 const std::vector<std::pair<std::string, std::string>>& DeepSpeedRenames();
 
-/// Reads the section at `root.deepspeed` into `spec`; problems are added, not thrown. `ranks` resolves the batch sizes,
-/// `folder` relative paths.
+/// Reads the section at `root.deepspeed` into `spec`; problems are added, not thrown. `ranks`, those that read
+/// different samples, resolve the batch sizes, `folder` relative paths.
 void ReadDeepSpeed(const Value& root, const std::string& folder, int64_t ranks, JobSpec& spec, Problems& problems);
 
 /// The section as YAML lines, two blanks of indentation, every honoured key written out.

@@ -18,7 +18,6 @@ inline constexpr const char* kSequence = "there is no sequence parallelism in th
 inline constexpr const char* kTensorOff = "parallel.tensor is 1";
 inline constexpr const char* kPartitionActivations =
     "there is no tensor parallelism in this version; training.recompute saves activation memory";
-inline constexpr const char* kPipelineOff = "parallel.pipeline is 1";
 inline constexpr const char* kExperts = "there are no experts in this version";
 inline constexpr const char* kLamb = "layer-wise norms are not there yet for sharded parameters";
 inline constexpr const char* kMuon = "it needs whole matrices where optimizer state is sharded";

@@ -15,6 +15,8 @@ DeepSpeedKey Degree(const char* path, const char* fallback, int64_t least,
   });
 }
 
+constexpr const char* kNoTensorParts = "what goes between stages is cut over tensor-parallel ranks, and there is one";
+
 }  // namespace
 
 Keys ParallelKeys() {
@@ -27,6 +29,13 @@ Keys ParallelKeys() {
       Degree("pipeline.stages", "auto", 1, &DeepSpeedDraft::pipeline_stages,
              "must equal `parallel.pipeline`; auto: does"),
       Refused("pipeline.activation_checkpoint_interval", integer, "0", "training.recompute says what is computed anew"),
+      Refused("pipeline.partition", text, "best", "parallel.partition says how the model is cut"),
+      Refused("pipeline.seed_layers", boolean, "false",
+              "weights at the start follow from job.seed and a parameter's name, on whichever stage it is"),
+      Always("pipeline.pipe_partitioned", boolean, "true", "true|false", kNoTensorParts),
+      Always("pipeline.grad_partitioned", boolean, "true", "true|false", kNoTensorParts),
+      Always("pipeline.use_reentrant", boolean, "true", "true|false",
+             "the plan says what is computed again: there is no autograd to re-enter"),
       Refused("use_data_before_expert_parallelism", boolean, "false", kExperts),
   };
   keys[2].type = any;
@@ -53,12 +62,6 @@ Keys ParallelKeys() {
            {"partition_config.layer_specs[].model_types", list, "null"},
            {"partition_config.layer_specs[].gather_output", boolean, "false"},
            {"partition_config.layer_specs[].grad_allreduce", boolean, "false"}});
-  AddIdle(keys, "pipeline", kPipelineOff,
-          {{"partition", text, "best"},
-           {"seed_layers", boolean, "false"},
-           {"pipe_partitioned", boolean, "true"},
-           {"grad_partitioned", boolean, "true"},
-           {"use_reentrant", boolean, "true"}});
   AddSwitched(keys, "expert_parallel", kExperts,
               {{"autoep_size", integer, "1"},
                {"expert_tensor_parallel_size", integer, "1"},

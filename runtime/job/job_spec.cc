@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/input_file.h"
 #include "runtime/base/text.h"
+#include "runtime/job/check_parallel.h"
 #include "runtime/job/checks.h"
 #include "runtime/job/deepspeed.h"
 #include "runtime/job/keys.h"
@@ -185,7 +186,8 @@ JobSpec ParseJobSpec(const std::string& text, const std::string& name, const std
   if (!IsWritten(root, "job.name")) NameAfterFile(name, spec, problems);
   FillIn(root, spec);
   FillInTokenizer(folder, IsWritten(root, "data.tokenizer_id"), spec, problems);
-  ReadDeepSpeed(root, folder, ranks, spec, problems);
+  ResolveParallel(ranks, spec, problems);
+  ReadDeepSpeed(root, folder, std::max<int64_t>(1, ranks / spec.parallel.pipeline), spec, problems);
   CheckSpec(spec, problems);
   problems.ThrowIfAny();
   AddNotes(spec);

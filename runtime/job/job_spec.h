@@ -208,8 +208,8 @@ struct Override {
 };
 
 /// Reads a job file, applies overrides in order (later wins), checks everything, fills every default in.
-/// `ranks` is the number of workers: batch sizes are resolved against its data-parallel part (all of it in this
-/// version). Paths in the spec become absolute, relative to the job file. A tokenizer's file is read and checked.
+/// `ranks` is the number of workers: batch sizes are resolved against its data-parallel part (all of it without
+/// a pipeline). Paths in the spec become absolute, relative to the job file. A tokenizer's file is read and checked.
 /// Throws UsageError naming file:line:column, key, value, reason and remedy; several errors are reported together, one
 /// a line.
 JobSpec LoadJobSpec(const std::string& path, const std::vector<Override>& overrides, int64_t ranks);

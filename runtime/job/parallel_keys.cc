@@ -1,6 +1,8 @@
-#include "runtime/job/key_sections.h"
+#include <regex>
 
+#include "runtime/base/text.h"
 #include "runtime/job/key_rows.h"
+#include "runtime/job/key_sections.h"
 
 namespace ds {
 
@@ -17,30 +19,34 @@ Key Degree(const char* path, Get get, const char* meaning) {
     get(spec) = ReadInteger(value, 1, 1 << 20);
     if (get(spec) != 1) {
       throw ValueError(
-          value, "this version shards over data-parallel ranks only; write 1, and a higher ZeRO stage to save memory");
+          value,
+          "this version has data-parallel ranks and pipeline stages only; write 1, and a higher ZeRO stage or more "
+          "stages to save memory");
     }
   };
   return key;
 }
 
-std::string ReadPartition(const Value& value) {
-  if (AsString(value) != "time") {
-    throw ValueError(value, "this version cuts no pipelines, so there is nothing to partition; write time");
-  }
-  return value.text;
-}
+constexpr const char* kKinds[] = {"embedding", "attention", "mlp", "head"};
+constexpr const char* kType = "type:";
 
-Key ScheduleKey() {
-  return Row(
-      "parallel.schedule", "1f1b", nullptr,
-      "the pipeline's order of work; of use with `parallel.pipeline` above 1 only",
-      [](JobSpec& spec, const Value& value) {
-        spec.parallel.schedule = ReadName(value, kScheduleNames);
-        if (spec.parallel.schedule != ScheduleKind::one_f_one_b) {
-          throw ValueError(value, "this version runs no pipelines, so there is nothing to schedule; write 1f1b");
-        }
-      },
-      [](const JobSpec& spec) { return NameOf(spec.parallel.schedule, kScheduleNames); });
+std::string ReadPartition(const Value& value) {
+  const std::string& text = AsString(value);
+  if (!text.starts_with(kType)) {
+    for (const char* name : {"time", "parameters", "uniform"})
+      if (Lower(text) == name) return name;
+    throw ValueError(value, "not one of the choices; write time, parameters, uniform or type:REGEX");
+  }
+  try {
+    const std::regex regex(text.substr(std::string(kType).size()), std::regex::ECMAScript | std::regex::icase);
+    for (const char* kind : kKinds)
+      if (std::regex_search(kind, regex)) return text;
+  } catch (const std::regex_error&) {
+    throw ValueError(value, "no regular expression behind `type:`; write one such as type:attention");
+  }
+  throw ValueError(value,
+                   "finds no segment: their kinds are embedding, attention, mlp and head; write one of these, as in "
+                   "type:attention, which gives every stage as many layers");
 }
 
 }  // namespace
@@ -48,14 +54,18 @@ Key ScheduleKey() {
 std::vector<Key> ParallelKeys() {
   return {
       Degree("parallel.tensor", DS_KEY_FIELD(parallel.tensor), "ranks that share each matrix product"),
-      Degree("parallel.pipeline", DS_KEY_FIELD(parallel.pipeline), "stages that the layers are cut into"),
+      Integer("parallel.pipeline", DS_KEY_FIELD(parallel.pipeline), 1, 1 << 20, nullptr,
+              "stages that the layers are cut into (docs/parallelism.md); divides the ranks"),
       Degree("parallel.sequence", DS_KEY_FIELD(parallel.sequence), "ranks that share each sequence"),
       Degree("parallel.expert", DS_KEY_FIELD(parallel.expert), "ranks that share the experts"),
-      ScheduleKey(),
-      Degree("parallel.virtual_stages", DS_KEY_FIELD(parallel.virtual_stages),
-             "stages a rank holds under interleaved schedules"),
-      Text("parallel.partition", "time", DS_KEY_FIELD(parallel.partition), ReadPartition, nullptr,
-           "what balances the stages"),
+      Choice("parallel.schedule", DS_KEY_FIELD(parallel.schedule), kScheduleNames, nullptr,
+             "the pipeline's order of work; of use with `parallel.pipeline` above 1 only"),
+      Integer("parallel.virtual_stages", DS_KEY_FIELD(parallel.virtual_stages), 1, 1 << 20, "`1`; zb-v: `2`",
+              "pieces of the model that a stage holds: 2 or more under interleaved, 2 under zb-v, 1 under the others"),
+      Text("parallel.partition", "time, parameters, uniform, type:REGEX", DS_KEY_FIELD(parallel.partition),
+           ReadPartition, nullptr,
+           "what the stages have equal parts of: predicted time, parameters, segments, or segments whose kind "
+           "(embedding, attention, mlp, head) the expression is found in"),
   };
 }
 

@@ -48,6 +48,10 @@ int Mesh::stride(Axis axis) const {
 
 int Mesh::coordinate(int rank, Axis axis) const { return rank / stride(axis) % extent(axis); }
 
+int Mesh::data_rank(int rank) const {
+  return coordinate(rank, Axis::data_replicate) * extent(Axis::data_shard) + coordinate(rank, Axis::data_shard);
+}
+
 std::vector<int> Mesh::Group(int rank, Axis axis) const {
   const int step = stride(axis), first = rank - coordinate(rank, axis) * step;
   std::vector<int> ranks;

@@ -28,6 +28,7 @@ class Mesh {
   int data_width() const { return extent(Axis::data_replicate) * extent(Axis::data_shard); }
 
   int coordinate(int rank, Axis axis) const;
+  int data_rank(int rank) const;  ///< among the data_width() ranks that read different samples
   /// The ranks that differ from `rank` on `axis` alone, in the order of their coordinates; `rank` is among them.
   std::vector<int> Group(int rank, Axis axis) const;
 

@@ -16,9 +16,10 @@ namespace ds {
 ///   - gradients that are not accumulated in micro-batch order.
 std::vector<std::string> CheckPlan(const ModelLayout& layout, const Plan& plan);
 
-/// Faults across ranks: communicators whose ranks would not issue the same collectives in the same order, or orders
-/// that deadlock. `plans` are those of ranks 0..n-1; ranks whose plans are equal count once, so for thousands of ranks
-/// one plan of each distinct role is enough.
-std::vector<std::string> CheckRanks(const ModelLayout& layout, const std::vector<Plan>& plans);
+/// Faults across ranks: communicators whose ranks would not issue the same collectives in the same order, messages
+/// between stages whose two ends would not be the same (what, in which order, how many bytes), or orders that deadlock.
+/// `plans` are those of ranks 0..n-1, stage by stage. by_role: where all plans of each stage are equal, one of each
+/// counts, so that for thousands of ranks one plan a stage is enough; false: every rank is followed.
+std::vector<std::string> CheckRanks(const ModelLayout& layout, const std::vector<Plan>& plans, bool by_role = true);
 
 }  // namespace ds

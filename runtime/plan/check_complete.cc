@@ -2,15 +2,40 @@
 
 #include "runtime/plan/checks.h"
 #include "runtime/plan/passes.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
+
+/// Of the activations that come from other stages or go there, and of their gradients.
+void AddMessages(const ModelLayout& layout, const PlanOptions& options, std::vector<Action>& needed) {
+  const ScheduleShape shape = ShapeOf(options);
+  const std::vector<Chunk> chunks = ChunksOf(layout, options.pipeline);
+  for (int boundary = 0; boundary + 1 < shape.chunks(); ++boundary) {
+    for (const bool gradient : {false, true}) {
+      const Channel channel = ChannelOf(shape, boundary, gradient);
+      const int stage = options.pipeline.stage;
+      if (channel.from == channel.to || (gradient && !options.training)) continue;
+      if (channel.from != stage && channel.to != stage) continue;
+      for (int64_t m = 0; m < MicroBatchesOf(options); ++m) {
+        Action message;
+        message.kind = channel.from == stage ? ActionKind::send : ActionKind::receive;
+        message.segment = chunks[boundary].end - 1;
+        message.micro_batch = static_cast<int>(m);
+        message.gradient = gradient;
+        message.peer = channel.from == stage ? channel.to : channel.from;
+        needed.push_back(message);
+      }
+    }
+  }
+}
 
 /// The actions that a step must have exactly once. Gathers and releases of sharded units and moves between tiers are
 /// not among them: how often a unit is gathered or moved is the planner's choice, and CheckValues finds the missing
 /// ones.
 std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options) {
   std::vector<Action> needed;
+  const StageParts parts = PartsOf(layout, options);
   auto compute = [&](ActionKind kind, size_t segment, int64_t micro_batch) {
     Action action;
     action.kind = kind;
@@ -20,6 +45,7 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
   };
   for (int64_t m = 0; m < MicroBatchesOf(options); ++m) {
     for (size_t s = 0; s < layout.segments.size(); ++s) {
+      if (!parts.segments[s]) continue;
       compute(ActionKind::forward, s, m);
       if (!options.training) continue;
       if (Recomputes(layout.segments[s], options)) compute(ActionKind::recompute, s, m);
@@ -27,6 +53,7 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
       compute(ActionKind::backward_weight, s, m);
     }
   }
+  AddMessages(layout, options, needed);
   if (!options.training) return needed;
 
   const std::vector<bool> offloaded = OffloadedUnits(layout, options);
@@ -51,13 +78,24 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
   std::vector<int> uses(layout.units.size(), 0);
   for (size_t s = 0; s < layout.slots.size(); ++s) {
     const int unit = layout.slots[s].unit;
+    if (!parts.units[unit]) continue;
     if (++uses[unit] == 2) {
       if (offloaded[unit])
         of_buckets(ActionKind::sum_tied, StreamKind::host, unit);
       else
         needed.push_back(UnitAction(ActionKind::sum_tied, StreamKind::compute, unit));
     }
+    const int other = OtherStageOf(layout, parts, options, static_cast<int>(s));
     for (size_t b = 0; b < layout.units[unit].buckets.size(); ++b) {
+      if (other >= 0) {
+        Action message = UnitAction(parts.slots[s] ? ActionKind::send : ActionKind::receive, StreamKind::tied, unit,
+                                    static_cast<int>(b));
+        message.slot = static_cast<int>(s);
+        message.state = StateKind::gradient;
+        message.peer = other;
+        needed.push_back(message);
+      }
+      if (!parts.slots[s]) continue;
       for (int64_t m = first; m < options.micro_batches; ++m) {
         Action reduce = UnitAction(ActionKind::reduce, StreamKind::reduce, unit, static_cast<int>(b));
         reduce.segment = layout.slots[s].segment;
@@ -72,6 +110,7 @@ std::vector<Action> Needed(const ModelLayout& layout, const PlanOptions& options
   needed.push_back(norm);
   for (size_t u = 0; u < layout.units.size(); ++u) {
     const int unit = static_cast<int>(u);
+    if (!parts.units[u]) continue;
     const bool below = ShardsParameters(layout.units[u], options) && options.placement.parameters != Tier::device;
     if (offloaded[u]) of_buckets(ActionKind::squares, StreamKind::host, unit);
     if (offloaded[u] && defers) continue;

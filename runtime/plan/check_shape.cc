@@ -2,6 +2,7 @@
 
 #include "runtime/plan/checks.h"
 #include "runtime/plan/moves.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
@@ -20,6 +21,7 @@ class ShapeChecker {
         plan_(plan),
         faults_(faults),
         resident_(IndexResident(layout, plan)),
+        parts_(PartsOf(layout, plan.options)),
         offloaded_(OffloadedUnits(layout, plan.options)) {}
 
   void Run() {
@@ -40,9 +42,10 @@ class ShapeChecker {
   void CheckResident() {
     auto require = [&](const std::vector<int>& buffers, bool wanted, StateKind state) {
       for (size_t i = 0; i < buffers.size(); ++i) {
-        if ((buffers[i] >= 0) == wanted) continue;
         const int unit = state == StateKind::gradient ? layout_.slots[i].unit : static_cast<int>(i);
-        faults_.Add((wanted ? "missing: buffer " : "superfluous: buffer ") + layout_.units[unit].name + "/" +
+        const bool needed = wanted && parts_.units[unit];
+        if ((buffers[i] >= 0) == needed) continue;
+        faults_.Add((needed ? "missing: buffer " : "superfluous: buffer ") + layout_.units[unit].name + "/" +
                     NameOf(state));
       }
     };
@@ -82,12 +85,15 @@ class ShapeChecker {
       good = good && holds;
     };
     for (const Use& use : action.uses) require(In(use.buffer, plan_.buffers.size()), "buffer that exists");
+    if (In(action.unit, layout_.units.size())) require(parts_.units[action.unit], "unit of its stage");
+    if (action.kind == ActionKind::reduce && In(action.slot, layout_.slots.size()))
+      require(parts_.slots[action.slot], "slot that its stage's segments write");
     switch (action.kind) {
       case ActionKind::forward:
       case ActionKind::recompute:
       case ActionKind::backward_input:
       case ActionKind::backward_weight:
-        require(In(action.segment, layout_.segments.size()), "segment");
+        require(In(action.segment, layout_.segments.size()) && parts_.segments[action.segment], "segment of its stage");
         require(action.micro_batch >= 0 && action.micro_batch < plan_.options.micro_batches, "micro-batch");
         break;
       case ActionKind::reduce:
@@ -119,6 +125,18 @@ class ShapeChecker {
           good = false;
         }
         break;
+      case ActionKind::send:
+      case ActionKind::receive:
+        require(action.state == StateKind::none
+                    ? In(action.segment, layout_.segments.size()) && action.micro_batch >= 0 &&
+                          action.micro_batch < plan_.options.micro_batches
+                    : action.state == StateKind::gradient && IsBucket(action.unit, action.bucket) &&
+                          In(action.slot, layout_.slots.size()) && layout_.slots[action.slot].unit == action.unit,
+                "bucket of a gradient slot, and no segment and micro-batch");
+        require(action.peer >= 0 && action.peer < plan_.options.pipeline.stages &&
+                    action.peer != plan_.options.pipeline.stage,
+                "other stage");
+        break;
       case ActionKind::norm:
         break;
     }
@@ -141,6 +159,12 @@ class ShapeChecker {
                    to = plan_.buffers[action.Find(Operand::to)->buffer].tier;
         return StreamBetween(from, to);
       }
+      case ActionKind::send:
+      case ActionKind::receive: {
+        if (action.state != StateKind::none) return StreamKind::tied;
+        const Channel channel = ChannelOf(ShapeOf(plan_.options), BoundaryBehind(action.segment), action.gradient);
+        return action.kind == ActionKind::send ? channel.send : channel.receive;
+      }
       case ActionKind::squares:
         return StreamKind::host;
       case ActionKind::sum_tied:
@@ -151,7 +175,18 @@ class ShapeChecker {
     }
   }
 
+  /// The chunk that the segment is the last of; -1: of none but the model's last.
+  int BoundaryBehind(int segment) const {
+    const std::vector<Chunk> chunks = ChunksOf(layout_, plan_.options.pipeline);
+    for (size_t c = 0; c + 1 < chunks.size(); ++c)
+      if (chunks[c].end == segment + 1) return static_cast<int>(c);
+    return -1;
+  }
+
   void CheckStream(size_t a) {
+    const Action& action = plan_.actions[a];
+    if (IsMessage(action) && action.state == StateKind::none && BoundaryBehind(action.segment) < 0)
+      return faults_.At(a, "carries what no other chunk needs");
     const StreamKind stream = StreamOf(plan_.actions[a]);
     if (plan_.actions[a].stream != stream)
       faults_.At(a, std::string("is on the ") + NameOf(plan_.actions[a].stream) + " stream, not on " + NameOf(stream));
@@ -307,7 +342,7 @@ class ShapeChecker {
           needs.push_back({Operand::sums, 0, Access::update, SumsBytes()});
         for (int s = 0; s < static_cast<int>(layout_.slots.size()); ++s) {
           const int unit = layout_.slots[s].unit;
-          if (seen[unit]) continue;
+          if (seen[unit] || !parts_.owned[unit]) continue;
           seen[unit] = true;
           needs.push_back({Operand::shard, s, Access::read, ShardBytes(StateKind::gradient, unit)});
         }
@@ -321,6 +356,10 @@ class ShapeChecker {
         return {{Operand::shard, FirstSlot(action.unit), Access::read, 0},
                 {Operand::sums, 0, sums ? sums->access : Access::update, SumsBytes()}};
       }
+      case ActionKind::send:
+        return {{Operand::from, 0, Access::read, MessageBytes(action)}};
+      case ActionKind::receive:
+        return {{Operand::to, 0, Access::write, MessageBytes(action)}};
       case ActionKind::fetch:
       case ActionKind::store:
         return {{Operand::from, 0, Access::read, action.bytes}, {Operand::to, 0, Access::write, action.bytes}};
@@ -329,8 +368,15 @@ class ShapeChecker {
     }
   }
 
+  int64_t MessageBytes(const Action& action) const {
+    if (action.state == StateKind::none) return LayOut(layout_.segments[action.segment].output);
+    return TiedMessageBytes(layout_, plan_.options, action.unit, action.bucket);
+  }
+
   void CheckOperands(size_t a) {
     const Action& action = plan_.actions[a];
+    if (IsMessage(action) && action.bytes != MessageBytes(action))
+      faults_.At(a, "carries " + std::to_string(action.bytes) + " bytes, not " + std::to_string(MessageBytes(action)));
     const std::vector<Need> needs = Needs(action);
     for (const Need& need : needs) {
       const std::string name = std::string(NameOf(need.operand)) + "[" + std::to_string(need.index) + "]";
@@ -383,6 +429,12 @@ class ShapeChecker {
         break;
       case Operand::from:
       case Operand::to:
+        if (action.state == StateKind::none && IsMessage(action)) {
+          if (buffer.kind != (action.gradient ? BufferKind::activation_grad : BufferKind::activation))
+            faults_.At(a, "carries " + buffer.name + ", which is " + (action.gradient ? "no gradient of an " : "no ") +
+                              "activation");
+          return;
+        }
         if (action.state == StateKind::none) {
           if (buffer.kind != BufferKind::activation && buffer.kind != BufferKind::saved)
             faults_.At(a, "moves " + buffer.name + ", which is no activation");
@@ -408,6 +460,7 @@ class ShapeChecker {
   const Plan& plan_;
   Faults& faults_;
   const ResidentIndex resident_;
+  const StageParts parts_;
   const std::vector<bool> offloaded_;
 };
 

@@ -5,6 +5,7 @@
 #include "runtime/plan/check_pieces.h"
 #include "runtime/plan/checks.h"
 #include "runtime/plan/passes.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
@@ -39,6 +40,7 @@ class ValueChecker {
         values_(plan.buffers.size()),
         gradients_(plan.buffers.size()),
         gathered_(plan.buffers.size()),
+        parts_(PartsOf(layout, plan.options)),
         offloaded_(OffloadedUnits(layout, plan.options)),
         deferred_(DefersUpdates(plan.options) ? offloaded_ : std::vector<bool>(layout.units.size(), false)),
         of_update_(plan.buffers.size(), false),
@@ -101,6 +103,10 @@ class ValueChecker {
         return Step(action);
       case ActionKind::squares:
         return Squares(action);
+      case ActionKind::send:
+        return Send(action);
+      case ActionKind::receive:
+        return Receive(action);
       case ActionKind::fetch:
       case ActionKind::store:
         return Move(action);
@@ -159,6 +165,25 @@ class ValueChecker {
     values_[to] = value;
   }
   const std::string& NameOfBuffer(int buffer) const { return plan_.buffers[buffer].name; }
+
+  // Messages -------------------------------------------------------------------------------------------------------
+
+  static Value Carried(const Action& action) {
+    return {action.gradient ? BufferKind::activation_grad : BufferKind::activation, action.segment, action.micro_batch};
+  }
+  void Send(const Action& action) {
+    const Use* from = action.Find(Operand::from);
+    if (action.state != StateKind::none) return ReadReduced(*from, action.bucket);
+    Read(action, Operand::from, Carried(action));
+  }
+  /// A tied unit's gradient comes whole where the step needs all of it.
+  void Receive(const Action& action) {
+    const Use* to = action.Find(Operand::to);
+    if (action.state == StateKind::none) return Write(action, Operand::to, Carried(action));
+    Gradient::Reduced& reduced = gradients_[Home(to)].buckets[action.bucket];
+    if (reduced.count > 0) Fault("replaces " + NameOfBuffer(Home(to)) + ", which is reduced");
+    reduced = {static_cast<int>(plan_.options.micro_batches), true};
+  }
 
   // Compute actions ------------------------------------------------------------------------------------------------
 
@@ -333,6 +358,7 @@ class ValueChecker {
     for (const Use& use : action.uses)
       if (use.operand == Operand::shard) ReadReduced(use, -1);
     for (size_t u = 0; u < layout_.units.size(); ++u) {
+      if (!parts_.owned[u]) continue;
       if (!offloaded_[u]) NeedSummed(static_cast<int>(u), -1);
       const size_t buckets = layout_.units[u].buckets.size();
       if (offloaded_[u] && static_cast<size_t>(squared_[u]) != buckets)
@@ -369,11 +395,12 @@ class ValueChecker {
   std::vector<Gradient> gradients_;            // of a gradient buffer
   std::vector<std::vector<bool>> gathered_;    // of a gathered buffer: its buckets
   std::vector<std::vector<Stepped>> stepped_;  // of a unit: its buckets
-  const std::vector<bool> offloaded_;          // of a unit
-  const std::vector<bool> deferred_;           // of a unit: its update is pending when a run begins
-  std::vector<bool> of_update_;                // of a staging buffer: a pending action wrote it
-  std::vector<std::vector<bool>> summed_;      // of a unit: its buckets
-  std::vector<int> squared_;                   // of a unit: buckets [0, n) are among the sums
+  const StageParts parts_;
+  const std::vector<bool> offloaded_;      // of a unit
+  const std::vector<bool> deferred_;       // of a unit: its update is pending when a run begins
+  std::vector<bool> of_update_;            // of a staging buffer: a pending action wrote it
+  std::vector<std::vector<bool>> summed_;  // of a unit: its buckets
+  std::vector<int> squared_;               // of a unit: buckets [0, n) are among the sums
   Pieces pieces_;
   bool norm_done_ = false, sums_begun_ = false;
 };

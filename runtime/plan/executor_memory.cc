@@ -18,7 +18,7 @@ int64_t ExecutorBytes(const ModelLayout& layout, const PlanOptions& options) {
   const int64_t facts = static_cast<int64_t>(layout.units.size()) + kNormExtras;
   const int64_t micro_batches = MicroBatchesOf(options);
   return micro_batches * (ReadsFirstKeys(layout) ? 3 : 2) * aligned(tokens * 4) + aligned(micro_batches * 8) +
-         aligned(facts * 8) + aligned(options.ranks * facts * 8) + 2 * aligned(4);
+         aligned(facts * 8) + aligned(options.world() * facts * 8) + 2 * aligned(4);
 }
 
 int64_t TableBytes(const ModelLayout& layout) {

@@ -132,12 +132,39 @@ int64_t SmallerMicroBatch(int64_t size) {
   return 0;
 }
 
-/// Plans the changed job; its need when it fits.
+/// So many stages of as many ranks in all, with the same batch.
+Change WithStages(const JobSpec& spec, int64_t stages) {
+  Change change{"parallel.pipeline: " + std::to_string(stages), spec};
+  change.spec.batch.accumulation = spec.batch.accumulation * stages / spec.parallel.pipeline;
+  change.spec.parallel.pipeline = stages;
+  return change;
+}
+
+Change WithSchedule(const JobSpec& spec, ScheduleKind schedule) {
+  Change change{"parallel.schedule: " + NameOf(schedule, kScheduleNames), spec};
+  change.spec.parallel.schedule = schedule;
+  change.spec.parallel.virtual_stages = 1;
+  return change;
+}
+
+/// Plans the changed job; what its hungriest stage needs, when it fits.
 std::optional<int64_t> Fits(const Change& change, const PlanOptions& options, int64_t limit, const Machine& machine) {
-  const ModelLayout layout = LayoutOf(change.spec, options.ranks);
-  const int64_t needed =
-      Needed(BuildPlan(layout, PlanOptionsOf(change.spec, options.rank, options.ranks, options.device), machine));
+  const ModelLayout layout = LayoutOf(change.spec, options.world());
+  const PlanOptions changed = PlanOptionsOf(change.spec, options.job_rank(), options.world(), options.device, machine);
+  int64_t needed = 0;
+  for (const Plan& plan : BuildStagePlans(layout, changed, machine)) needed = std::max(needed, Needed(plan));
   return needed <= limit ? std::optional(needed) : std::nullopt;
+}
+
+/// Other pipelines of the same ranks.
+template <class F>
+void AttemptPipelines(const JobSpec& spec, const PlanOptions& options, F attempt) {
+  const bool more =
+      spec.parallel.schedule == ScheduleKind::gpipe || spec.parallel.schedule == ScheduleKind::interleaved;
+  if (options.pipeline.stages > 1 && more) attempt(WithSchedule(spec, ScheduleKind::one_f_one_b));
+  const int64_t segments = 2 * spec.model.layers + 2, chunks = options.pipeline.virtual_stages;
+  for (int64_t n = 2 * options.pipeline.stages; n <= options.world() && n * chunks <= segments; n *= 2)
+    if (options.world() % n == 0 && attempt(WithStages(spec, n))) break;
 }
 
 /// The nearest single change of each kind that fits; when none does, all of them together.
@@ -162,6 +189,7 @@ std::vector<std::string> Remedies(const JobSpec& spec, const PlanOptions& option
   }
   for (int64_t n = SmallerMicroBatch(spec.batch.micro_batch_size); n > 0; n = SmallerMicroBatch(n))
     if (attempt(WithMicroBatch(spec, n))) break;
+  AttemptPipelines(spec, options, attempt);
   if (!remedies.empty()) return remedies;
 
   Change all = WithRecompute(WithMicroBatch(spec, 1).spec, RecomputeMode::full);
@@ -227,9 +255,12 @@ void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan,
   const Limit limit = TightestLimit(spec, plan, room);
   const int64_t needed = Needed(plan);
   if (needed <= limit.bytes) return;
-  std::string message = "the plan does not fit: a rank needs " + FormatBytes(needed) + " and " + limit.name + " is " +
-                        FormatBytes(limit.bytes) + ". Of a model of " + std::to_string(layout.ParameterCount()) +
-                        " parameters on " + std::to_string(layout.ranks) + " rank(s), ZeRO stage " +
+  const PipelinePlace& pipeline = plan.options.pipeline;
+  std::string message = "the plan does not fit: a rank " +
+                        (pipeline.stages > 1 ? "of stage " + std::to_string(pipeline.stage) + " " : std::string()) +
+                        "needs " + FormatBytes(needed) + " and " + limit.name + " is " + FormatBytes(limit.bytes) +
+                        ". Of a model of " + std::to_string(layout.ParameterCount()) + " parameters on " +
+                        std::to_string(plan.options.world()) + " rank(s), ZeRO stage " +
                         std::to_string(plan.options.stage) + ":" + Numbers(plan, machine);
   const std::vector<std::string> remedies = Remedies(spec, plan.options, limit.bytes, machine);
   if (remedies.empty()) {

@@ -40,6 +40,11 @@ std::vector<Lifetime> Lifetimes(const Plan& plan) {
       lifetimes[use.buffer].first = std::min(lifetimes[use.buffer].first, *(next - 1));
   }
   for (Lifetime& life : lifetimes) {
+    if (life.first >= 0 && plan.actions[life.first].kind == ActionKind::receive) {
+      const auto next = std::lower_bound(passes.begin(), passes.end(), life.first);
+      const auto begin = next - std::min<std::ptrdiff_t>(kOverlappedPasses, next - passes.begin());
+      if (begin != next) life.first = *begin;
+    }
     if (life.last < 0 || plan.actions[life.last].stream == StreamKind::compute) continue;
     life.last = plan.actions[life.last].pending ? Behind(updates, life.last, kOverlappedUpdates)
                                                 : Behind(passes, life.last, kOverlappedPasses);

@@ -17,10 +17,13 @@ class ActivationMoves {
   explicit ActivationMoves(Plan& plan) : plan_(plan), insertions_(plan.actions.size()) {
     for (size_t a = 0; a < plan.actions.size(); ++a) {
       const Action& action = plan.actions[a];
+      uses_.resize(plan.buffers.size());
+      if (action.kind == ActionKind::receive && action.state == StateKind::none)
+        uses_[action.uses[0].buffer].segment = action.segment,
+        uses_[action.uses[0].buffer].micro_batch = action.micro_batch;
       if (action.kind > ActionKind::backward_weight) continue;
       const size_t pass = passes_.size();
       passes_.push_back(a);
-      uses_.resize(plan.buffers.size());
       for (const Use& use : action.uses) {
         const BufferKind kind = plan.buffers[use.buffer].kind;
         if (kind != BufferKind::activation && kind != BufferKind::saved) continue;
@@ -50,7 +53,7 @@ class ActivationMoves {
   /// Passes that use a buffer.
   struct Uses {
     int last_forward = -1, first_backward = -1;
-    int segment = -1, micro_batch = -1;  // that write it
+    int segment = -1, micro_batch = -1;  // that write it, here or on another stage
   };
 
   int Copy(int of, Tier tier, const std::string& suffix) {

@@ -15,6 +15,7 @@ void AddRecompute(const ModelLayout& layout, Plan& plan);
 void PlaceState(const ModelLayout& layout, Plan& plan);        // residency.cc
 void GatherParameters(const ModelLayout& layout, Plan& plan);  // gather.cc
 void ReduceGradients(const ModelLayout& layout, Plan& plan);   // reduce.cc
+void ExchangeTied(const ModelLayout& layout, Plan& plan);      // exchange_tied.cc
 void StepOptimizer(const ModelLayout& layout, Plan& plan);     // step.cc
 void MoveActivations(Plan& plan);                              // move_activations.cc
 void MoveState(const ModelLayout& layout, Plan& plan);         // move_state.cc
@@ -57,13 +58,20 @@ inline bool ReducesEachMicroBatch(const PlanOptions& options) {
 inline bool KeepsWholeGradient(const PlanOptions& options) {
   return options.stage == 0 || (options.stage == 1 && !ReducesEachMicroBatch(options));
 }
+/// Bytes of a tied unit's gradient that a rank sends its twin on another stage: this rank's piece of the bucket, or all
+/// of it where the optimizer's state is whole.
+inline int64_t TiedMessageBytes(const ModelLayout& layout, const PlanOptions& options, int unit, int bucket) {
+  const int64_t bytes = layout.units[unit].buckets[bucket].numel() *
+                        static_cast<int64_t>(SizeOf(DTypeOfState(StateKind::gradient, options.compute)));
+  return options.stage == 0 ? bytes : bytes / layout.ranks;
+}
 /// Whether ranks keep a part of the unit's parameters only, and gather it to use it.
 inline bool ShardsParameters(const ParamUnit& unit, const PlanOptions& options) {
   return options.stage == 3 && !unit.persistent;
 }
 
 /// Of each unit, whether its optimizer state is placed as PlanOptions::placement says; otherwise it is on the device.
-/// The last units of the model are, up to placement.optimizer_ratio of its elements.
+/// The last units of the model that the stage has are, up to placement.optimizer_ratio of its elements.
 std::vector<bool> OffloadedUnits(const ModelLayout& layout, const PlanOptions& options);
 
 /// Whether what the host steps waits for the next step (Action::pending).
@@ -76,6 +84,10 @@ inline bool Recomputes(const SegmentSpec& segment, const PlanOptions& options) {
   if (!options.training) return false;
   return (segment.kind == SegmentKind::attention && options.recompute >= RecomputeMode::attention) ||
          (segment.kind == SegmentKind::mlp && options.recompute == RecomputeMode::full);
+}
+
+inline bool IsMessage(const Action& action) {
+  return action.kind == ActionKind::send || action.kind == ActionKind::receive;
 }
 
 inline bool IsMove(const Action& action) {

@@ -83,8 +83,17 @@ class Chooser {
   };
 
   Candidate Plan(const JobSpec& spec) const {
-    const ds::Plan plan = BuildPlan(layout_, PlanOptionsOf(spec, 0, ranks_, device_), machine_);
-    return {spec, plan.price, Excess(spec, plan, room_)};
+    Candidate candidate{spec, {}, {}};
+    for (const ds::Plan& plan : BuildStagePlans(layout_, PlanOptionsOf(spec, 0, ranks_, device_, machine_), machine_)) {
+      if (plan.options.pipeline.stage == 0) candidate.price = plan.price;
+      for (int tier = 0; tier < kTiers; ++tier) {  // of the stage that needs most
+        candidate.price.resident_bytes[tier] =
+            std::max(candidate.price.resident_bytes[tier], plan.price.resident_bytes[tier]);
+        candidate.price.arena_bytes[tier] = std::max(candidate.price.arena_bytes[tier], plan.price.arena_bytes[tier]);
+      }
+      if (candidate.excess.empty()) candidate.excess = Excess(spec, plan, room_);
+    }
+    return candidate;
   }
 
   void Consider(const JobSpec& spec) {

@@ -32,6 +32,10 @@ const char* NameOf(ActionKind kind) {
       return "Store";
     case ActionKind::squares:
       return "Squares";
+    case ActionKind::send:
+      return "Send";
+    case ActionKind::receive:
+      return "Receive";
   }
   return "?";
 }
@@ -44,6 +48,16 @@ const char* NameOf(StreamKind stream) {
       return "gather";
     case StreamKind::reduce:
       return "reduce";
+    case StreamKind::send_next:
+      return "send_next";
+    case StreamKind::receive_previous:
+      return "receive_previous";
+    case StreamKind::send_previous:
+      return "send_previous";
+    case StreamKind::receive_next:
+      return "receive_next";
+    case StreamKind::tied:
+      return "tied";
     case StreamKind::fetch:
       return "fetch";
     case StreamKind::store:

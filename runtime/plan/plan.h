@@ -28,6 +28,16 @@
 //   rank's
 //                   state, or a whole activation. See "Tiers" below
 //   Squares         shard[slot] of one bucket -> its sum of squares is added to its unit's in `sums`, which Norm reads
+//   Send, Receive   from goes to stage `peer`; to comes from there. A segment's output of one micro-batch, its gradient
+//                   (`gradient`), or one bucket of a tied unit's gradient slot. See "Pipelines" below
+//
+// Pipelines. The model's segments are cut into chunks, in model order, which the stages hold (PlanOptions::pipeline,
+// schedule.h). A plan has the segments, units and slots of its rank's stage alone (stages.h); the layout stays that of
+// the whole model. Ranks of one stage are a data-parallel group, in which all that ZeRO does stays. Where a chunk's
+// neighbour is on another stage, Send and Receive stand in both plans at one place of an order that all stages keep, so
+// that none waits for itself. A tied token table on two stages is kept, and stepped, by both: each sends the other the
+// gradient that it accumulated, and both add them in the same order. Its owner, the first, counts it in Norm and writes
+// it to checkpoints.
 //
 // Tiers. State may live on the host or in files (PlanOptions::placement). An action computes on the tier of its stream:
 // the host stream on the host, all others on the device. What lives on another tier is there as a `staging` buffer:
@@ -75,21 +85,29 @@ enum class ActionKind : uint8_t {
   fetch,    // towards the device
   store,    // away from it
   squares,  // what norm needs of gradients that leave the device
+  // pipelines
+  send,
+  receive,
 };
+inline constexpr int kActionKinds = static_cast<int>(ActionKind::receive) + 1;
 const char* NameOf(ActionKind kind);  ///< "Forward", "BackwardInput", ...
 
 enum class StreamKind : uint8_t {
-  compute,  // these three each have a communicator of their own
+  compute,  // those up to `tied` each have a communicator of their own
   gather,
   reduce,
+  send_next,  // to the stage after this one, round about; receive_previous is the other end
+  receive_previous,
+  send_previous,  // to the stage before it; receive_next is the other end
+  receive_next,
+  tied,   // between the two stages that have a tied token table
   fetch,  // host to device
   store,  // device to host
   read,   // file to host
   write,  // host to file
   host,   // computes on the host, beside the device
 };
-inline constexpr int kStreams = 8;
-inline constexpr int kCommunicatorStreams = 3;
+inline constexpr int kStreams = 13;
 const char* NameOf(StreamKind stream);
 
 enum class Tier : uint8_t { device, host, file };
@@ -153,8 +171,8 @@ enum class Operand : uint8_t {
   whole,   // gather: the destination; reduce: the source
   workspace,
   state,  // optimizer_step: index by StateKind (working, master, moment1, moment2)
-  from,   // fetch, store
-  to,     // fetch, store
+  from,   // fetch, store, send
+  to,     // fetch, store, receive
   sums,   // squares, norm
 };
 const char* NameOf(Operand operand);
@@ -173,10 +191,13 @@ struct Action {
   StreamKind stream = StreamKind::compute;
   int segment = -1;
   int unit = -1;    ///< gather, release, reduce, sum_tied, optimizer_step, squares; fetch and store of state
-  int slot = -1;    ///< reduce; fetch and store of gradients
+  int slot = -1;    ///< reduce; fetch, store, send and receive of gradients
   int bucket = -1;  ///< gather, reduce: one collective a bucket; squares; others: one on the host, -1 all of the unit
   int micro_batch = -1;
-  StateKind state = StateKind::none;  ///< fetch, store: of this state; none: of an activation, or what a segment saved
+  /// fetch, store, send, receive: of this state; none: of an activation, or what a segment saved.
+  StateKind state = StateKind::none;
+  int peer = -1;            ///< send, receive: the stage
+  bool gradient = false;    ///< send, receive: of the gradient of the segment's output, not of the output
   bool accumulate = false;  ///< backward_weight: gradients are added to; reduce: the result is added to the shard
   bool all = false;         ///< reduce: an all-gather of the reduced bucket follows (ZeRO-0)
   /// Of the step before: its OptimizerStep on the host, the moves of that, the Gather of what it wrote. Left out where
@@ -186,7 +207,8 @@ struct Action {
   std::vector<Use> uses;
   std::vector<int> waits;  ///< indices of earlier actions, on other streams, that must be done
   bool signals = false;    ///< some later action waits for this one
-  /// Sent by this rank: of a collective over n ranks (n - 1) / n of the bucket, twice if `all`. Fetch, Store: moved.
+  /// Sent by this rank: of a collective over n ranks (n - 1) / n of the bucket, twice if `all`. Fetch, Store, Receive:
+  /// moved.
   int64_t bytes = 0;
   double flops = 0;
 
@@ -236,9 +258,20 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+/// A rank's place in a pipeline, and how that works.
+struct PipelinePlace {
+  int stages = 1, stage = 0;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int virtual_stages = 1;  ///< chunks a stage
+  std::vector<int> begin;  ///< of each chunk: its first segment; empty: one chunk, of them all
+  bool ties = false;       ///< the tied token table is on two stages: the first chunk's and the last's
+  bool operator==(const PipelinePlace&) const = default;
+};
+
 /// How a plan was asked for: everything that its passes look at besides the layout.
 struct PlanOptions {
-  int rank = 0, ranks = 1;
+  int rank = 0, ranks = 1;  ///< in the data-parallel group of its stage
+  PipelinePlace pipeline;
   DeviceKind device = DeviceKind::cpu;  ///< of the device tier: a CPU's is memory of its host
   int stage = 0;
   DType compute = DType::f32;
@@ -254,6 +287,9 @@ struct PlanOptions {
   bool training = true;       ///< false: forward only, for validation and generation
   bool updates_only = false;  ///< of training: what a step left to the next one (Action::pending), and nothing else
   bool snapshot = false;      ///< checkpoints are written from a copy of this rank's shards in host memory
+
+  int world() const { return pipeline.stages * ranks; }
+  int job_rank() const { return pipeline.stage * ranks + rank; }  ///< stages are the mesh's outermost axis
 };
 
 /// That a run of the plan takes.

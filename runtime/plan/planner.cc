@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "runtime/mesh/mesh.h"
 #include "runtime/plan/check.h"
+#include "runtime/plan/partition.h"
 #include "runtime/plan/passes.h"
 #include "runtime/plan/price.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 
@@ -21,6 +24,7 @@ Plan BuildPlan(const ModelLayout& layout, const PlanOptions& options, const Mach
   PlaceState(layout, plan);
   GatherParameters(layout, plan);
   ReduceGradients(layout, plan);
+  ExchangeTied(layout, plan);
   StepOptimizer(layout, plan);
   MoveActivations(plan);
   MoveState(layout, plan);
@@ -91,13 +95,34 @@ Placement PlacementOf(const JobSpec& spec) {
   return placement;
 }
 
+/// Of a rank of `stage`, whose other options are these.
+PipelinePlace PlaceOf(const JobSpec& spec, const ModelLayout& layout, const PlanOptions& options, int stage,
+                      const Machine& machine) {
+  PipelinePlace place;
+  place.stages = static_cast<int>(spec.parallel.pipeline);
+  place.stage = stage;
+  place.schedule = spec.parallel.schedule;
+  place.virtual_stages = static_cast<int>(spec.parallel.virtual_stages);
+  PlanOptions placed = options;
+  placed.pipeline = place;
+  const ScheduleShape shape = ShapeOf(placed);
+  place.begin = CutSegments(layout, options, spec.parallel, shape.chunks(), machine);
+  place.ties = spec.model.tied_head && shape.StageOf(0) != shape.StageOf(shape.chunks() - 1);
+  return place;
+}
+
 }  // namespace
 
-PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind device) {
+PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int world, DeviceKind device) {
+  return PlanOptionsOf(spec, rank, world, device, DefaultMachine(device));
+}
+
+PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int world, DeviceKind device, const Machine& machine) {
+  const Mesh mesh = MeshOf(spec.parallel, world);
   PlanOptions options;
   options.device = device;
-  options.rank = rank;
-  options.ranks = ranks;
+  options.ranks = mesh.data_width();
+  options.rank = mesh.data_rank(rank);
   options.stage = spec.zero.stage;
   options.compute = ComputeDType(spec.precision);
   options.micro_batches = spec.batch.accumulation;
@@ -113,10 +138,24 @@ PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind d
   options.prefetch_bucket_size = spec.zero.prefetch_bucket_size;
   options.max_live_parameters = spec.zero.max_live_parameters;
   options.max_reuse_distance = spec.zero.max_reuse_distance;
+  if (mesh.extent(Axis::pipeline) > 1)
+    options.pipeline = PlaceOf(spec, LayoutOf(spec, world), options, mesh.coordinate(rank, Axis::pipeline), machine);
   return options;
 }
 
-ModelLayout LayoutOf(const JobSpec& spec, int ranks) {
+std::vector<Plan> BuildStagePlans(const ModelLayout& layout, const PlanOptions& options, const Machine& machine) {
+  std::vector<Plan> plans;
+  for (int stage = 0; stage < options.pipeline.stages; ++stage) {
+    PlanOptions of_stage = options;
+    of_stage.pipeline.stage = stage;
+    plans.push_back(BuildPlan(layout, of_stage, machine));
+  }
+  if (plans.size() > 1) PriceTogether(layout, plans, machine);
+  return plans;
+}
+
+ModelLayout LayoutOf(const JobSpec& spec, int world) {
+  const int ranks = MeshOf(spec.parallel, world).data_width();
   const MicroBatchShape shape{spec.batch.micro_batch_size, spec.data.sequence_length};
   return BuildLayout(BuildSegments(spec.model, ComputeDType(spec.precision), shape, spec.data.reset_attention,
                                    spec.training.recompute, spec.training.fp8),

@@ -1,10 +1,12 @@
 // From a layout to a checked, priced plan: the passes in their order. Each pass is a function in a file of its own.
 //
-//   compute_order   Forward, BackwardInput, BackwardWeight of every micro-batch, with their activations
+//   compute_order   Forward, BackwardInput, BackwardWeight of every micro-batch in the schedule's order, with their
+//                   activations, and Send and Receive of these between pipeline stages
 //   recompute       drops saved tensors after the forward, inserts Recompute before the backward
 //   residency       resident buffers by ZeRO stage; binds params and grads operands
 //   gather          Gather and Release within the byte budgets, a segment ahead (ZeRO-3)
 //   reduce          Reduce of each bucket when its gradient is complete
+//   exchange_tied   a tied table's gradients go to the other stage that has it
 //   step            SumTied, Norm, OptimizerStep, Gather of updated parameters; before the forward, the updates that
 //                   the step before left to the host
 //   moves           Fetch and Store of activations, then of state (move_activations.cc, move_state.cc)
@@ -15,6 +17,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/plan/plan.h"
 
@@ -35,9 +38,14 @@ PlanOptions UpdatesOnly(PlanOptions options);
 DType ComputeDType(Precision precision);
 /// fp32 moments an optimizer keeps.
 int MomentCount(const OptimizerConfig& optimizer);
-/// Options and layout of `rank` of `ranks` for a job.
-PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int ranks, DeviceKind device = DeviceKind::cpu);
-ModelLayout LayoutOf(const JobSpec& spec, int ranks);
+/// Options and layout of `rank` of the `world` ranks of a job. What is predicted of `machine` decides where a pipeline
+/// is cut (parallel.partition: time), and nothing else. Throws UsageError where the model cannot be cut so.
+PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int world, DeviceKind device = DeviceKind::cpu);
+PlanOptions PlanOptionsOf(const JobSpec& spec, int rank, int world, DeviceKind device, const Machine& machine);
+ModelLayout LayoutOf(const JobSpec& spec, int world);
+
+/// A plan of each stage of the pipeline that `options` are of, priced together; without one, the plan.
+std::vector<Plan> BuildStagePlans(const ModelLayout& layout, const PlanOptions& options, const Machine& machine);
 
 /// Bytes that a node has for one rank; 0: unknown.
 struct TierRoom {
@@ -59,6 +67,9 @@ void CheckFits(const JobSpec& spec, const ModelLayout& layout, const Plan& plan,
 
 /// The plan as text: a header, buffers, one action a line. Stable: golden tests and people read it.
 std::string ToText(const ModelLayout& layout, const Plan& plan);
+
+/// The stages of a pipeline (BuildStagePlans), a line each, and what they come to together: for people.
+std::string PipelineText(const ModelLayout& layout, const std::vector<Plan>& stages, const Machine& machine);
 
 /// The name of action `index` as every message, profile and error writes it: "17 BackwardWeight layer3.mlp mb0".
 std::string Describe(const ModelLayout& layout, const Plan& plan, size_t index);

@@ -12,6 +12,8 @@
 #include "runtime/plan/planner.h"
 #include "runtime/plan/products.h"
 #include "runtime/plan/rates.h"
+#include "runtime/plan/stages.h"
+#include "runtime/plan/timing.h"
 
 namespace ds {
 namespace {
@@ -92,10 +94,12 @@ double ArithmeticSeconds(const ModelLayout& layout, const Plan& plan, const Acti
 
 /// Of the ranks that could share a rate, those that the job has.
 double Sharers(const Plan& plan, int64_t ranks) {
-  return static_cast<double>(std::clamp<int64_t>(ranks, 1, plan.options.ranks));
+  return static_cast<double>(std::clamp<int64_t>(ranks, 1, plan.options.world()));
 }
 
-double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action, const Machine& machine) {
+}  // namespace
+
+double ActionSeconds(const ModelLayout& layout, const Plan& plan, const Action& action, const Machine& machine) {
   auto collective = [&](CollectiveKind kind, int64_t bytes) {
     return layout.ranks > 1 ? CollectiveSeconds(machine.collectives, kind, layout.ranks, bytes) : std::nullopt;
   };
@@ -127,9 +131,13 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
       return latency * (action.all ? 2 : 1) + static_cast<double>(action.bytes) / machine.link_bytes +
              2.0 * static_cast<double>(bucket) / machine.memory_bytes;
     }
+    case ActionKind::send:
+    case ActionKind::receive:
+      return machine.latency_seconds + static_cast<double>(action.bytes) / machine.link_bytes;
     case ActionKind::norm:
       return collective(CollectiveKind::all_gather, action.bytes)
-                 .value_or(latency + static_cast<double>(action.bytes) / machine.link_bytes) +
+                 .value_or(machine.latency_seconds * (plan.options.world() - 1) +
+                           static_cast<double>(action.bytes) / machine.link_bytes) +
              static_cast<double>(Touched(layout, plan, action)) / machine.memory_bytes;
     default:
       if (action.stream == StreamKind::host)
@@ -140,13 +148,17 @@ double Seconds(const ModelLayout& layout, const Plan& plan, const Action& action
   }
 }
 
+namespace {
+
 /// What the kernels of a GPU's compute stream share: those of segments, and the sums of squares of a rank's gradients.
-int64_t GpuWorkspaceBytes(const ModelLayout& layout) {
+int64_t GpuWorkspaceBytes(const ModelLayout& layout, const StageParts& parts) {
   int64_t squares = 0;
-  for (const ParamUnit& unit : layout.units)
-    for (const Bucket& bucket : unit.buckets) squares += SumOfSquaresWorkspaceBytes(bucket.numel() / layout.ranks);
+  for (size_t u = 0; u < layout.units.size(); ++u)
+    for (const Bucket& bucket : layout.units[u].buckets)
+      if (parts.owned[u]) squares += SumOfSquaresWorkspaceBytes(bucket.numel() / layout.ranks);
   int64_t bytes = squares;
-  for (const SegmentSpec& segment : layout.segments) bytes = std::max(bytes, segment.gpu_workspace);
+  for (size_t s = 0; s < layout.segments.size(); ++s)
+    if (parts.segments[s]) bytes = std::max(bytes, layout.segments[s].gpu_workspace);
   return bytes;
 }
 
@@ -241,14 +253,17 @@ Machine MachineFor(const std::optional<MachineFile>& file, DeviceKind device, co
 }
 
 int64_t Machine::LibraryBytes(const PlanOptions& options) const {
-  const int64_t further = options.ranks > 1 ? kCommunicatorStreams - 1 : 0;
-  return library_bytes + (options.ranks > 1 ? first_communicator_bytes : 0) + further * communicator_bytes;
+  // The compute stream's, of all ranks; those of the stage's ranks; those to other stages.
+  const int64_t further = (options.ranks > 1 ? 2 : 0) + static_cast<int64_t>(MessageStreamsOf(options).size());
+  return library_bytes + (options.world() > 1 ? first_communicator_bytes : 0) + further * communicator_bytes;
 }
 
 int64_t SnapshotBytes(const ModelLayout& layout, const PlanOptions& options) {
   if (!options.training || !options.snapshot) return 0;
+  const std::vector<bool> owned = PartsOf(layout, options).owned;
   int64_t elements = 0;
-  for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit) elements += layout.ShardNumel(unit);
+  for (int unit = 0; unit < static_cast<int>(layout.units.size()); ++unit)
+    if (owned[unit]) elements += layout.ShardNumel(unit);
   return elements * (1 + options.moments) * static_cast<int64_t>(SizeOf(DType::f32));
 }
 
@@ -271,7 +286,7 @@ Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machin
     price.peak_bytes[t] = price.resident_bytes[t] + price.arena_bytes[t];
   }
   if (plan.options.device == DeviceKind::cuda) {
-    price.workspace_bytes = GpuWorkspaceBytes(layout);
+    price.workspace_bytes = GpuWorkspaceBytes(layout, PartsOf(layout, plan.options));
     price.executor_bytes = kExecutors * ExecutorBytes(layout, plan.options) + TableBytes(layout);
     if (HasPending(plan)) price.executor_bytes += ExecutorBytes(layout, UpdatesOnly(plan.options));
   }
@@ -280,20 +295,24 @@ Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machin
   price.snapshot_bytes = SnapshotBytes(layout, plan.options);
   price.peak_bytes[static_cast<int>(Tier::host)] += price.snapshot_bytes;
 
-  std::vector<double> end(plan.actions.size(), 0);
-  std::array<double, kStreams> free{};  // when a stream's last action so far ends
-  for (size_t i = 0; i < plan.actions.size(); ++i) {
-    const Action& action = plan.actions[i];
-    double& stream = free[static_cast<int>(action.stream)];
-    double start = stream;
-    for (int wait : action.waits) start = std::max(start, end[wait]);
-    const double seconds = Seconds(layout, plan, action, machine);
-    if (action.stream == StreamKind::compute && action.kind != ActionKind::norm) price.compute_seconds += seconds;
-    stream = end[i] = start + seconds;
-  }
-  price.step_seconds = *std::max_element(free.begin(), free.end());
+  const PlanTiming timing = TimeTogether(layout, {&plan}, machine).front();
+  price.compute_seconds = timing.compute_seconds;
+  price.step_seconds = timing.end.empty() ? 0 : *std::max_element(timing.end.begin(), timing.end.end());
   price.exposed_comm_seconds = price.step_seconds - price.compute_seconds;
   return price;
+}
+
+void PriceTogether(const ModelLayout& layout, std::vector<Plan>& stages, const Machine& machine) {
+  std::vector<const Plan*> plans;
+  for (const Plan& plan : stages) plans.push_back(&plan);
+  const std::vector<PlanTiming> timings = TimeTogether(layout, plans, machine);
+  double step = 0;
+  for (const PlanTiming& timing : timings)
+    for (double end : timing.end) step = std::max(step, end);
+  for (size_t p = 0; p < stages.size(); ++p) {
+    stages[p].price.step_seconds = step;
+    stages[p].price.exposed_comm_seconds = step - timings[p].compute_seconds;
+  }
 }
 
 MemoryBreakdown BreakDown(const Plan& plan, Tier tier, const Machine& machine) {

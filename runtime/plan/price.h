@@ -64,8 +64,15 @@ int64_t SnapshotBytes(const ModelLayout& layout, const PlanOptions& options);
 /// Bytes of the file tier that a plan's resident buffers take.
 int64_t ResidentFileBytes(const ModelLayout& layout, const Plan& plan);
 
-/// The price of a placed plan.
+/// What an action takes once it begins.
+double ActionSeconds(const ModelLayout& layout, const Plan& plan, const Action& action, const Machine& machine);
+
+/// The price of a placed plan. Of one stage of a pipeline the time is as if it never waited for other stages.
 Price PriceOf(const ModelLayout& layout, const Plan& plan, const Machine& machine);
+
+/// Sets what the plans of a pipeline's stages, one of each, cost in time together: a step, and the part of it in which
+/// a stage does not compute.
+void PriceTogether(const ModelLayout& layout, std::vector<Plan>& stages, const Machine& machine);
 
 /// Bytes at the moment when most are alive, by what they are for.
 struct MemoryBreakdown {

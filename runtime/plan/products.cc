@@ -75,7 +75,7 @@ double ModelFlopsOfStep(const ModelLayout& layout, const PlanOptions& options) {
       if (product.pass == Pass::forward) forward += ProductFlops(product.key);
     forward += 2 * segment.attention.product_flops;
   }
-  return 3 * forward * static_cast<double>(options.micro_batches);
+  return 3 * forward * static_cast<double>(options.micro_batches) / options.pipeline.stages;
 }
 
 }  // namespace ds

@@ -24,7 +24,7 @@ std::set<MatMulKey> MatMulKeysOf(const ModelLayout& layout, const Plan& plan);
 /// Model FLOPs of one step on one rank: of the matrix products and attention that the model's mathematics has. The
 /// forward's times three, since the backward of each product is two of its size. Recomputation (of recompute, and of
 /// attention's scores in the backward), embedding look-ups, norms and the optimizer do not count. Causal attention
-/// counts half of the scores.
+/// counts half of the scores. Of a pipeline every rank counts an equal share of the model, whatever its stage computes.
 double ModelFlopsOfStep(const ModelLayout& layout, const PlanOptions& options);
 
 }  // namespace ds

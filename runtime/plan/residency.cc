@@ -12,6 +12,7 @@
 // PlanOptions::placement says on which tier: master and moments; gradients where they are shards; the working copy
 // where it is a shard.
 #include "runtime/plan/passes.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
@@ -19,12 +20,18 @@ namespace {
 class Residency {
  public:
   Residency(const ModelLayout& layout, Plan& plan)
-      : layout_(layout), plan_(plan), options_(plan.options), offloaded_(OffloadedUnits(layout, plan.options)) {}
+      : layout_(layout),
+        plan_(plan),
+        options_(plan.options),
+        parts_(PartsOf(layout, plan.options)),
+        offloaded_(OffloadedUnits(layout, plan.options)) {}
 
   void AddBuffers() {
-    for (size_t u = 0; u < layout_.units.size(); ++u) AddUnit(static_cast<int>(u));
+    for (size_t u = 0; u < layout_.units.size(); ++u)
+      if (parts_.units[u]) AddUnit(static_cast<int>(u));
     if (!options_.training) return;
-    for (size_t s = 0; s < layout_.slots.size(); ++s) AddGradient(static_cast<int>(s));
+    for (size_t s = 0; s < layout_.slots.size(); ++s)
+      if (parts_.slots[s] || parts_.slots_abroad[s]) AddGradient(static_cast<int>(s));
   }
 
  private:
@@ -62,7 +69,8 @@ class Residency {
     const int unit = layout_.slots[slot].unit;
     const bool shared = layout_.segments.back().tied && unit == 0;
     const std::string suffix = shared ? "." + layout_.segments[layout_.slots[slot].segment].name : "";
-    const bool whole = KeepsWholeGradient(options_);
+    // One that comes from another stage is only added: as much of it is kept as this rank steps.
+    const bool whole = parts_.slots[slot] ? KeepsWholeGradient(options_) : options_.stage == 0;
     const Tier tier = offloaded_[unit] && !whole ? options_.placement.gradients : Tier::device;
     plan_.buffers[Add(StateKind::gradient, unit, whole, tier, suffix)].slot = slot;
   }
@@ -70,6 +78,7 @@ class Residency {
   const ModelLayout& layout_;
   Plan& plan_;
   const PlanOptions& options_;
+  const StageParts parts_;
   const std::vector<bool> offloaded_;
 };
 
@@ -78,12 +87,14 @@ class Residency {
 std::vector<bool> OffloadedUnits(const ModelLayout& layout, const PlanOptions& options) {
   std::vector<bool> offloaded(layout.units.size(), false);
   if (options.placement.optimizer == Tier::device || !options.training) return offloaded;
+  const std::vector<bool> here = PartsOf(layout, options).units;
   double left = 0;
-  for (const ParamUnit& unit : layout.units) left += static_cast<double>(unit.numel);
+  for (size_t u = 0; u < layout.units.size(); ++u)
+    if (here[u]) left += static_cast<double>(layout.units[u].numel);
   left *= options.placement.optimizer_ratio;
   for (size_t u = layout.units.size(); u-- > 0;) {
     const double numel = static_cast<double>(layout.units[u].numel);
-    if (numel > left) continue;
+    if (!here[u] || numel > left) continue;
     offloaded[u] = true;
     left -= numel;
   }

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "runtime/plan/passes.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
@@ -20,6 +21,7 @@ class Steps {
       : layout_(layout),
         plan_(plan),
         resident_(IndexResident(layout, plan)),
+        parts_(PartsOf(layout, plan.options)),
         offloaded_(OffloadedUnits(layout, plan.options)),
         slots_(layout.units.size()) {
     for (int s = 0; s < static_cast<int>(layout.slots.size()); ++s) slots_[layout.slots[s].unit].push_back(s);
@@ -31,10 +33,10 @@ class Steps {
     if (std::find(offloaded_.begin(), offloaded_.end(), true) != offloaded_.end()) AddHostWork();
     const int units = static_cast<int>(layout_.units.size());
     for (int u = 0; u < units; ++u)
-      if (slots_[u].size() > 1 && !offloaded_[u]) plan_.actions.push_back(SumTied(u, -1));
+      if (parts_.units[u] && slots_[u].size() > 1 && !offloaded_[u]) plan_.actions.push_back(SumTied(u, -1));
     plan_.actions.push_back(Norm());
     for (int u = 0; u < units; ++u) {
-      if (offloaded_[u]) continue;
+      if (!parts_.units[u] || offloaded_[u]) continue;
       if (plan_.buffers[resident_.working[u]].tier == Tier::device) {
         plan_.actions.push_back(Step(u, -1));
         for (int b = 0; b < Buckets(u); ++b) AddGather(u, b, plan_.actions);
@@ -78,7 +80,8 @@ class Steps {
     plan_.actions = std::move(actions);
   }
 
-  /// Puts what the host does of each bucket behind the last of the Reduces that complete its gradient.
+  /// Puts what the host does of each bucket behind the last of the actions that complete its gradient: a Reduce, or,
+  /// where a slot of it comes from another stage, the Receive of that.
   void AddHostWork() {
     Buffer sums;
     sums.name = "sums";
@@ -87,18 +90,18 @@ class Steps {
     sums.bytes = static_cast<int64_t>(layout_.units.size() * sizeof(double));
     sums_ = AddBuffer(plan_, std::move(sums));
 
-    std::map<std::pair<int, int>, size_t> last;  // of a unit's bucket: the Reduce that completes its gradient
+    std::map<std::pair<int, int>, size_t> last;  // of a unit's bucket: what completes its gradient
     for (size_t a = 0; a < plan_.actions.size(); ++a) {
       const Action& action = plan_.actions[a];
-      if (action.kind == ActionKind::reduce && offloaded_[action.unit] &&
-          action.micro_batch + 1 == plan_.options.micro_batches)
-        last[{action.unit, action.bucket}] = a;
+      const bool reduces = action.kind == ActionKind::reduce && action.micro_batch + 1 == plan_.options.micro_batches;
+      const bool comes = action.kind == ActionKind::receive && action.state == StateKind::gradient;
+      if ((reduces || comes) && offloaded_[action.unit]) last[{action.unit, action.bucket}] = a;
     }
     std::vector<Action> actions;
     bool first = true;  // the first Squares sets the sums to zero
     for (size_t a = 0; a < plan_.actions.size(); ++a) {
       const std::pair bucket(plan_.actions[a].unit, plan_.actions[a].bucket);
-      const bool completes = plan_.actions[a].kind == ActionKind::reduce && last.count(bucket) && last[bucket] == a;
+      const bool completes = last.count(bucket) && last[bucket] == a;
       actions.push_back(std::move(plan_.actions[a]));
       if (!completes) continue;
       if (slots_[bucket.first].size() > 1) actions.push_back(SumTied(bucket.first, bucket.second));
@@ -126,10 +129,11 @@ class Steps {
     Action norm;
     norm.kind = ActionKind::norm;
     for (int u = 0; u < static_cast<int>(layout_.units.size()); ++u)
-      if (!offloaded_[u]) norm.uses.push_back({Operand::shard, slots_[u].front(), Gradient(u), Access::read});
+      if (parts_.owned[u] && !offloaded_[u])
+        norm.uses.push_back({Operand::shard, slots_[u].front(), Gradient(u), Access::read});
     if (sums_ >= 0) norm.uses.push_back({Operand::sums, 0, sums_, Access::update});
     norm.bytes = static_cast<int64_t>(sizeof(double)) * (static_cast<int64_t>(layout_.units.size()) + kNormExtras) *
-                 (layout_.ranks - 1);
+                 (plan_.options.world() - 1);
     return norm;
   }
 
@@ -158,6 +162,7 @@ class Steps {
   const ModelLayout& layout_;
   Plan& plan_;
   const ResidentIndex resident_;
+  const StageParts parts_;
   const std::vector<bool> offloaded_;
   std::vector<std::vector<int>> slots_;  // of a unit: its gradients'
   int sums_ = -1;

@@ -7,47 +7,28 @@
 #include "runtime/plan/passes.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/price.h"
+#include "runtime/plan/stages.h"
+#include "runtime/plan/table.h"
 
 namespace ds {
 namespace {
 
-/// Rows of cells, printed in aligned columns two spaces apart. Numbers stand right, words left; the last cell runs
-/// free.
-class Table {
- public:
-  explicit Table(std::vector<std::string> head) : numeric_(head.size(), true) { rows_.push_back(std::move(head)); }
-
-  void Add(std::vector<std::string> row) {
-    for (size_t c = 0; c < row.size(); ++c)
-      if (row[c].find_first_not_of("0123456789") != std::string::npos) numeric_[c] = false;
-    rows_.push_back(std::move(row));
+/// ", stage 1 of 4 (1f1b)"; with the segments of its chunks.
+std::string Stage(const ModelLayout& layout, const PlanOptions& options) {
+  const PipelinePlace& pipeline = options.pipeline;
+  if (pipeline.stages == 1) return "";
+  std::string text = "stage " + std::to_string(pipeline.stage) + " of " + std::to_string(pipeline.stages) + " (" +
+                     NameOf(pipeline.schedule, kScheduleNames) + "):";
+  const ScheduleShape shape = ShapeOf(options);
+  const std::vector<Chunk> chunks = ChunksOf(layout, pipeline);
+  const char* separator = " ";
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    if (shape.StageOf(static_cast<int>(c)) != pipeline.stage) continue;
+    text += separator + layout.segments[chunks[c].begin].name;
+    if (chunks[c].end - chunks[c].begin > 1) text += " to " + layout.segments[chunks[c].end - 1].name;
+    separator = ", ";
   }
-
-  std::string str() const {
-    std::vector<size_t> width(numeric_.size(), 0);
-    for (const auto& row : rows_)
-      for (size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
-    std::string text;
-    for (const auto& row : rows_) {
-      std::string line;
-      for (size_t c = 0; c < row.size(); ++c) {
-        const std::string pad(width[c] - row[c].size(), ' ');
-        line += "  " + (numeric_[c] ? pad + row[c] : row[c] + pad);
-      }
-      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-    }
-    return text;
-  }
-
- private:
-  std::vector<std::vector<std::string>> rows_;
-  std::vector<bool> numeric_;  // of a column
-};
-
-std::string Millis(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
-  return text;
+  return text + "\n";
 }
 
 /// What is kept below the device, and where.
@@ -77,7 +58,7 @@ std::string LowerTiers(const Plan& plan) {
 
 std::string Header(const ModelLayout& layout, const Plan& plan) {
   const PlanOptions& o = plan.options;
-  std::string text = "plan of rank " + std::to_string(o.rank) + " of " + std::to_string(o.ranks) + ": ";
+  std::string text = "plan of rank " + std::to_string(o.job_rank()) + " of " + std::to_string(o.world()) + ": ";
   text += std::string(!o.training      ? "forward only"
                       : o.updates_only ? "updates of the step before"
                                        : "training") +
@@ -98,7 +79,7 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
                : "") +
           "\n";
   text += "model: " + std::to_string(layout.segments.size()) + " segments, " + std::to_string(layout.ParameterCount()) +
-          " parameters in " + std::to_string(layout.units.size()) + " units\n";
+          " parameters in " + std::to_string(layout.units.size()) + " units\n" + Stage(layout, o);
   const int64_t libraries = plan.price.peak_bytes[0] - plan.price.resident_bytes[0] - plan.price.arena_bytes[0] -
                             plan.price.workspace_bytes - plan.price.executor_bytes;
   text += "device memory: " + std::to_string(plan.price.resident_bytes[0]) + " bytes resident + " +
@@ -112,16 +93,18 @@ std::string Header(const ModelLayout& layout, const Plan& plan) {
   if (plan.price.snapshot_bytes > 0)
     text += "host memory: " + std::to_string(plan.price.snapshot_bytes) + " bytes that checkpoints are written from (" +
             FormatBytes(plan.price.snapshot_bytes) + ")\n";
-  text += "predicted step: " + Millis(plan.price.step_seconds) + ", of it compute " +
-          Millis(plan.price.compute_seconds) + ", exposed communication " + Millis(plan.price.exposed_comm_seconds) +
-          "\n";
+  text += "predicted step: " + FormatMillis(plan.price.step_seconds) + ", of it compute " +
+          FormatMillis(plan.price.compute_seconds) + ", exposed communication " +
+          FormatMillis(plan.price.exposed_comm_seconds) + "\n";
   return text;
 }
 
-std::string Units(const ModelLayout& layout) {
+std::string Units(const ModelLayout& layout, const PlanOptions& options) {
   Table table({"unit", "parameters", "elements", "a rank", "buckets", ""});
+  const std::vector<bool> here = PartsOf(layout, options).units;
   for (size_t u = 0; u < layout.units.size(); ++u) {
     const ParamUnit& unit = layout.units[u];
+    if (!here[u]) continue;
     table.Add({unit.name, std::to_string(unit.params.size()), std::to_string(unit.numel),
                std::to_string(layout.ShardNumel(static_cast<int>(u))), std::to_string(unit.buckets.size()),
                unit.persistent ? "persistent" : ""});
@@ -192,13 +175,20 @@ std::string Actions(const ModelLayout& layout, const Plan& plan) {
 
 }  // namespace
 
+std::string FormatMillis(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
+  return text;
+}
+
 std::string Describe(const ModelLayout& layout, const Action& action) {
   std::string text = NameOf(action.kind);
   const bool of_unit = action.unit >= 0;
+  if (action.gradient) text += " gradient of";
   if (of_unit) text += " " + layout.units[action.unit].name;
   if (action.state != StateKind::none) text += std::string("/") + NameOf(action.state);
   if (!of_unit && action.segment >= 0) text += " " + layout.segments[action.segment].name;
-  if (action.kind == ActionKind::reduce) {
+  if (action.kind == ActionKind::reduce || (IsMessage(action) && of_unit)) {
     const bool tied = std::count_if(layout.slots.begin(), layout.slots.end(),
                                     [&](const GradientSlot& slot) { return slot.unit == action.unit; }) > 1;
     if (tied) text += " (" + layout.segments[layout.slots[action.slot].segment].name + ")";
@@ -206,6 +196,8 @@ std::string Describe(const ModelLayout& layout, const Action& action) {
   if (action.bucket >= 0) text += " bucket " + std::to_string(action.bucket);
   if (action.micro_batch >= 0) text += " mb" + std::to_string(action.micro_batch);
   if (action.pending) text += " of the step before";
+  if (action.peer >= 0)
+    text += (action.kind == ActionKind::send ? " to stage " : " from stage ") + std::to_string(action.peer);
   return text;
 }
 
@@ -214,7 +206,7 @@ std::string Describe(const ModelLayout& layout, const Plan& plan, size_t index) 
 }
 
 std::string ToText(const ModelLayout& layout, const Plan& plan) {
-  return Header(layout, plan) + "\nunits (elements)\n" + Units(layout) + "\nresident buffers (bytes)\n" +
+  return Header(layout, plan) + "\nunits (elements)\n" + Units(layout, plan.options) + "\nresident buffers (bytes)\n" +
          Resident(plan) + "\narena buffers (bytes; alive: first and last action)\n" + Arena(plan) +
          "\nactions (sends: bytes that this rank sends, or moves between tiers)\n" + Actions(layout, plan);
 }

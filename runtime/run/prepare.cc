@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/job/tokenizer_file.h"
+#include "runtime/plan/check.h"
 #include "runtime/plan/machine_match.h"
 #include "runtime/plan/manifest.h"
 #include "runtime/plan/place.h"
@@ -120,9 +121,18 @@ PlannedJob PlanJob(const JobSpec& spec, int world, const std::optional<MachineFi
   const Machine priced = MachineFor(machine, device, spec.memory.nvme_path);
   PlacedJob placed = ChoosePlacement(spec, world, device, room, priced);
   const ModelLayout layout = LayoutOf(placed.spec, world);
-  const Plan plan = BuildPlan(layout, PlanOptionsOf(placed.spec, 0, world, device), priced);
-  CheckFits(placed.spec, layout, plan, room, priced);
-  return {std::move(placed.spec), std::move(placed.why), ToText(layout, plan)};
+  const std::vector<Plan> stages =
+      BuildStagePlans(layout, PlanOptionsOf(placed.spec, 0, world, device, priced), priced);
+  for (const Plan& plan : stages) CheckFits(placed.spec, layout, plan, room, priced);
+  if (const std::vector<std::string> faults = CheckRanks(layout, stages); !faults.empty())
+    throw RuntimeError(
+        "the planner made plans of stages that do not meet (a defect of DeepShard, please report it):\n  " +
+        Join(faults, "\n  "));
+  PlannedJob planned{std::move(placed.spec), std::move(placed.why), {}};
+  for (const Plan& plan : stages) planned.plans.emplace_back(plan.options.job_rank(), ToText(layout, plan));
+  std::string& first = planned.plans.front().second;
+  if (stages.size() > 1) first = PipelineText(layout, stages, priced) + "\n" + first;
+  return planned;
 }
 
 }  // namespace ds

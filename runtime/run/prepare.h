@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/tensor.h"
@@ -47,11 +48,12 @@ void WriteSpec(RunDirectory& directory, const JobSpec& spec, const std::optional
 struct PlannedJob {
   JobSpec spec;                        ///< with the places that it left to the planner
   std::vector<std::string> placement;  ///< why these, a line each; empty: it left none
-  std::string plan;                    ///< of rank 0, as text
+  /// The plan of one rank of each pipeline stage, which stands for all of the stage, by rank; before the first, what
+  /// the pipeline comes to.
+  std::vector<std::pair<int, std::string>> plans;
 };
 
-/// The plan of rank 0, which stands for all: every rank is a data-parallel one and has the same role. Throws UsageError
-/// when it needs more than the spec allows or than there is `room` for.
+/// Throws UsageError when a rank needs more than the spec allows or than there is `room` for.
 PlannedJob PlanJob(const JobSpec& spec, int world, const std::optional<MachineFile>& machine,
                    const std::string& machine_from, const TierRoom& room, DeviceKind device);
 

@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
 #include "runtime/base/error.h"
+#include "runtime/plan/stages.h"
 
 namespace ds {
 namespace {
@@ -42,7 +43,12 @@ StateSource InitialState(uint64_t seed, const KernelContext& context) {
 }
 
 ParamStore::ParamStore(const ModelLayout& layout, const Plan& plan, Gpu* gpu, FileTier* files)
-    : layout_(layout), compute_(plan.options.compute), rank_(plan.options.rank), gpu_(gpu), files_(files) {
+    : layout_(layout),
+      compute_(plan.options.compute),
+      rank_(plan.options.rank),
+      owned_(PartsOf(layout, plan.options).owned),
+      gpu_(gpu),
+      files_(files) {
   if (files_) lane_ = std::make_unique<FileLane>(*files_);
   int64_t sizes[kTiers] = {};
   std::vector<int64_t> offsets(plan.buffers.size(), -1);
@@ -210,6 +216,7 @@ void ParamStore::FillRounded(const ParamSpec& spec, int64_t begin, const Tensor&
 std::vector<StateRun> ParamStore::Owned() const {
   std::vector<StateRun> runs;
   for (int u = 0; u < static_cast<int>(layout_.units.size()); ++u) {
+    if (!owned_[u]) continue;
     const ParamUnit& unit = layout_.units[u];
     const std::vector<ShardRange> ranges = layout_.ShardRanges(u, rank_);
     for (size_t bucket = 0; bucket < ranges.size(); ++bucket) {

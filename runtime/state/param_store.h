@@ -81,6 +81,7 @@ class ParamStore {
   const ModelLayout& layout_;
   DType compute_;
   int rank_;
+  std::vector<bool> owned_;  // of a unit: by this stage of a pipeline, which writes it to checkpoints
   Gpu* gpu_;
   FileTier* files_;
   Memory memory_[kTiers];

@@ -48,6 +48,7 @@ std::vector<MicroBatch> BatchReader::Read(int64_t position) {
     micro_batch.targets = Tensor::Of(&targets_[at], shape);
     if (end_of_document_) micro_batch.first_key = Tensor::Of(&first_keys_[at], shape);
     for (int64_t i = 0; i < micro_batch_size_; ++i, at += tokens_) {
+      if (skip_) continue;
       dataset_->Read(sampler_.At(position + micro_batch.first_sample + i), sample_.data());
       std::copy_n(sample_.begin(), tokens_, inputs_.begin() + at);
       std::copy_n(sample_.begin() + 1, tokens_, targets_.begin() + at);

@@ -23,6 +23,9 @@ class BatchReader {
   /// valid until the next call.
   std::vector<MicroBatch> Read(int64_t position);
 
+  /// From now on Read reads no samples, and its tensors hold zeros: the stages inside of a pipeline need them not.
+  void SkipSamples() { skip_ = true; }
+
   int64_t samples() const { return dataset_->samples(); }
   std::string identity() const { return dataset_->identity(); }
 
@@ -31,6 +34,7 @@ class BatchReader {
   int64_t micro_batches_, micro_batch_size_, tokens_;
   std::unique_ptr<Dataset> dataset_;
   Sampler sampler_;
+  bool skip_ = false;
   std::optional<int32_t> end_of_document_;  // where attention stays within documents
   std::vector<int32_t> inputs_, targets_, first_keys_, sample_;
 };

@@ -4,6 +4,8 @@
 // Nothing of a refused step lasts (what it did first may be the updates of the step before), so it can be run again:
 // same samples, dropout and order of collectives, hence the same bits, this time watched.
 
+#include <tuple>
+
 #include "runtime/base/json.h"
 #include "runtime/base/log.h"
 #include "runtime/state/finite_check.h"
@@ -112,27 +114,53 @@ Trainer::Diagnosis Trainer::Diagnose(const StepInputs& refused, const StepSums& 
   return diagnosis.rank >= 0 ? diagnosis : NotReproduced(refused.context.step, sums, again);
 }
 
+namespace {
+
+/// A finding and the first that anything is found of, by what made it: a micro-batch after the other, each forward
+/// through the model and back. Stages run these in other orders, but what one makes of the other's numbers comes after
+/// them in this one. Within a stage it is the plan's.
+auto Made(const Action& action) {
+  const bool forward =
+      action.kind == ActionKind::forward || action.kind == ActionKind::gather || action.kind == ActionKind::recompute;
+  return std::tuple(action.micro_batch, !forward, forward ? action.segment : -action.segment);
+}
+
+}  // namespace
+
 /// The finding that comes first in the plan's order, and the rank: the lowest that has it, but of a parameter that all
 /// ranks hold the one that owns it.
 Trainer::Diagnosis Trainer::Earliest(const std::vector<NonFinite>& of_rank) const {
   Diagnosis diagnosis;
+  const std::vector<Plan> plans = StagesLike(plan_);
+  const int width = mesh_.data_width();
+  const auto plan_of = [&](int rank) -> const Plan& { return plans[static_cast<size_t>(rank / width)]; };
+  const auto earlier = [&](int a, int b) {
+    if (a / width == b / width) return of_rank[a].action < of_rank[b].action;
+    return Made(plan_of(a).actions[of_rank[a].action]) < Made(plan_of(b).actions[of_rank[b].action]);
+  };
   int having = 0;
   for (int rank = 0; rank < environment_.size; ++rank) {
     if (!of_rank[rank]) continue;
-    const bool earlier = diagnosis.rank < 0 || of_rank[rank].action < of_rank[diagnosis.rank].action;
-    if (earlier) diagnosis.rank = rank;
-    having = earlier ? 1 : having + (of_rank[rank].action == of_rank[diagnosis.rank].action);
+    const bool first = diagnosis.rank < 0 || earlier(rank, diagnosis.rank);
+    if (first) diagnosis.rank = rank;
+    const bool same = rank / width == diagnosis.rank / width && of_rank[rank].action == of_rank[diagnosis.rank].action;
+    having = first ? 1 : having + same;
   }
   if (diagnosis.rank < 0) return diagnosis;
+  const Plan& plan = plan_of(diagnosis.rank);
+  const int stage = diagnosis.rank / width;
   const NonFinite* first = &of_rank[diagnosis.rank];
-  const int owner = OwnerOf(layout_, plan_, *first);
+  const int owner = OwnerOf(layout_, plan, *first) < 0 ? -1 : stage * width + OwnerOf(layout_, plan, *first);
   if (owner >= 0 && of_rank[owner].action == first->action) {
     diagnosis.rank = owner;
     first = &of_rank[owner];
   }
   diagnosis.in_parameter = first->quantity == Quantity::parameter;
-  diagnosis.text = Describe(layout_, plan_, *first) + " on rank " + std::to_string(diagnosis.rank);
-  if (having > 1) diagnosis.text += having == environment_.size ? " and all others" : " and others";
+  diagnosis.text = Describe(layout_, plan, *first) + " on rank " + std::to_string(diagnosis.rank);
+  if (having > 1)
+    diagnosis.text += having < width     ? " and others"
+                      : plans.size() > 1 ? " and all others of its stage"
+                                         : " and all others";
   return diagnosis;
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/train/trace.h"
 
+#include <set>
+
 #include "runtime/base/file.h"
 #include "runtime/base/json.h"
 #include "runtime/plan/planner.h"
@@ -10,8 +12,10 @@ void WriteTrace(const std::filesystem::path& path, const ModelLayout& layout, co
                 const Timeline& timeline) {
   JsonWriter json;
   json.BeginObject().Field("displayTimeUnit", "ms").Key("traceEvents").BeginList();
-  for (StreamKind stream : {StreamKind::compute, StreamKind::gather, StreamKind::reduce}) {
-    json.BeginObject().Field("ph", "M").Field("name", "thread_name").Field("pid", plan.options.rank);
+  std::set<StreamKind> streams = {StreamKind::compute, StreamKind::gather, StreamKind::reduce};
+  for (const Action& action : plan.actions) streams.insert(action.stream);
+  for (StreamKind stream : streams) {
+    json.BeginObject().Field("ph", "M").Field("name", "thread_name").Field("pid", plan.options.job_rank());
     json.Field("tid", static_cast<int>(stream)).Key("args").BeginObject().Field("name", NameOf(stream)).EndObject();
     json.EndObject();
   }
@@ -19,7 +23,7 @@ void WriteTrace(const std::filesystem::path& path, const ModelLayout& layout, co
     const Action& action = plan.actions[span.action];
     json.BeginObject().Field("ph", "X").Field("cat", NameOf(action.kind));
     json.Field("name", Describe(layout, plan, static_cast<size_t>(span.action)));
-    json.Field("pid", plan.options.rank).Field("tid", static_cast<int>(action.stream));
+    json.Field("pid", plan.options.job_rank()).Field("tid", static_cast<int>(action.stream));
     json.Field("ts", span.begin * 1e6).Field("dur", (span.end - span.begin) * 1e6);
     json.Key("args").BeginObject().Field("bytes", action.bytes).Field("flops", action.flops).EndObject();
     json.EndObject();

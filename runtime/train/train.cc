@@ -10,7 +10,7 @@ TrainResult Train(const JobSpec& spec, const TrainEnvironment& environment) {
   SetFailpointScope(environment.rank, environment.attempt);
   environment.reporter->OnState("connecting");
   Communicators communicators =
-      Communicators::Make(environment.communicators, PlanOptionsOf(spec, environment.rank, environment.size).snapshot,
+      Communicators::Make(environment.communicators, PlanOptionsOf(spec, environment.rank, environment.size),
                           environment.device_communicators);
   try {
     Trainer trainer(spec, environment, communicators);

@@ -9,6 +9,7 @@
 
 #include "runtime/checkpoint/background_checkpoints.h"
 #include "runtime/exec/executor.h"
+#include "runtime/mesh/mesh.h"
 #include "runtime/optim/loss_scale.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedule.h"
@@ -38,11 +39,13 @@ class Trainer {
   void FillInitialState();
   void LoadState();
   void CheckSameData();
+  void CheckSameCut();
 
   // trainer_machine.cc
   /// What the plan is priced with. Tells what of the machine file does not apply, and sets peak_flops_.
   Machine UseMachine();
   void ChooseMatMulAlgorithms();
+  std::vector<Plan> StagesLike(const Plan& plan) const;
 
   // trainer.cc
   using Clock = std::chrono::steady_clock;
@@ -103,6 +106,7 @@ class Trainer {
   const TrainEnvironment& environment_;
   Communicators& communicators_;
 
+  const Mesh mesh_;
   ModelLayout layout_;
   Plan plan_, forward_plan_;
   std::optional<Plan> updates_plan_;  // none: steps leave nothing to the next

@@ -40,6 +40,13 @@ std::optional<MatMulAlgorithm> Fastest(const KernelContext& kernel, const MatMul
 
 }  // namespace
 
+/// The plan, or of a pipeline those of all its stages.
+std::vector<Plan> Trainer::StagesLike(const Plan& plan) const {
+  if (plan.options.pipeline.stages == 1) return {plan};
+  return BuildStagePlans(layout_, plan.options,
+                         MachineFor(environment_.machine, plan.options.device, spec_.memory.nvme_path));
+}
+
 /// Before memory is taken: timing takes some of its own.
 void Trainer::ChooseMatMulAlgorithms() {
   Gpu* const gpu = environment_.gpu;
@@ -49,8 +56,9 @@ void Trainer::ChooseMatMulAlgorithms() {
   if (file && ChoicesMismatch(*file, gpu->name(), MatMulLibraryVersion()).empty())
     for (const MatMulChoice& choice : file->matmul_choices) choices[choice.key] = choice.algorithm;
   if (!spec_.training.deterministic) {
-    std::set<MatMulKey> keys = MatMulKeysOf(layout_, plan_);
-    keys.merge(MatMulKeysOf(layout_, forward_plan_));
+    std::set<MatMulKey> keys;
+    for (const Plan* own : {&plan_, &forward_plan_})  // rank 0 times what every stage multiplies
+      for (const Plan& plan : StagesLike(*own)) keys.merge(MatMulKeysOf(layout_, plan));
     std::erase_if(keys, [&](const MatMulKey& key) { return choices.contains(key); });
     const auto begin = std::chrono::steady_clock::now();
     const GpuStream stream(*gpu);

@@ -5,6 +5,7 @@
 #include "runtime/job/offload.h"
 #include "runtime/job/yaml.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/stages.h"
 #include "runtime/train/state_transfer.h"
 #include "runtime/train/trainer.h"
 
@@ -14,18 +15,20 @@ Trainer::Trainer(const JobSpec& spec, const TrainEnvironment& environment, Commu
     : spec_(spec),
       environment_(environment),
       communicators_(communicators),
-      train_data_(spec, spec.data.train, true, environment.rank, environment.size),
+      mesh_(MeshOf(spec.parallel, environment.size)),
+      train_data_(spec, spec.data.train, true, mesh_.data_rank(environment.rank), mesh_.data_width()),
       schedule_(spec.scheduler, spec.optimizer),
       loss_scale_(spec.loss_scale, spec.precision == Precision::fp16) {
   if (spec.training.validate_every > 0) {
     if (spec.data.validation.empty())
       throw UsageError("training.validate_every is " + std::to_string(spec.training.validate_every) +
                        ", but data.validation names no files");
-    validation_data_.emplace(spec, spec.data.validation, false, environment.rank, environment.size);
+    validation_data_.emplace(spec, spec.data.validation, false, mesh_.data_rank(environment.rank), mesh_.data_width());
   }
   environment_.reporter->OnState("loading");
   CheckSameData();
   MakePlans();
+  CheckSameCut();
   ChooseMatMulAlgorithms();
   Allocate();
   LoadState();
@@ -56,16 +59,40 @@ void Trainer::MakePlans() {
   if (spec_.training.fp8 && gpu && !gpu->MultipliesFp8())
     throw UsageError("training.fp8: " + gpu->name() +
                      " has no 8-bit products, which need compute capability 8.9 or more; write training.fp8: false");
-  PlanOptions options =
-      PlanOptionsOf(spec_, environment_.rank, environment_.size, gpu ? gpu->device().kind : DeviceKind::cpu);
   const Machine machine = UseMachine();
+  PlanOptions options =
+      PlanOptionsOf(spec_, environment_.rank, environment_.size, gpu ? gpu->device().kind : DeviceKind::cpu, machine);
   plan_ = BuildPlan(layout_, options, machine);
+  if (options.pipeline.stages > 1 && environment_.rank == 0)  // whose prediction is the job's
+    plan_.price = StagesLike(plan_).front().price;
   // The plan counts what the libraries have taken by now too.
   CheckFits(spec_, layout_, plan_, gpu ? gpu->Memory().total - environment_.gpu_idle_bytes : AvailableMemory(),
             machine);
   if (HasPending(plan_)) updates_plan_ = BuildPlan(layout_, UpdatesOnly(options), machine);
   options.training = false;
   forward_plan_ = BuildPlan(layout_, options, machine);
+  if (ReadsSamples(layout_, options)) return;
+  train_data_.SkipSamples();
+  if (validation_data_) validation_data_->SkipSamples();
+}
+
+/// Stages that were cut elsewhere would wait for each other's messages without end.
+void Trainer::CheckSameCut() {
+  if (plan_.options.pipeline.stages == 1) return;
+  std::vector<double> own(plan_.options.pipeline.begin.begin(), plan_.options.pipeline.begin.end());
+  std::vector<double> all(own.size() * static_cast<size_t>(environment_.size));
+  communicators_.control->AllGather(Tensor::Of(own.data(), Shape{static_cast<int64_t>(own.size())}),
+                                    Tensor::Of(all.data(), Shape{static_cast<int64_t>(all.size())}));
+  for (size_t rank = 0; rank < static_cast<size_t>(environment_.size); ++rank) {
+    for (size_t chunk = 0; chunk < own.size(); ++chunk) {
+      const double theirs = all[rank * own.size() + chunk], first = all[chunk];
+      if (theirs == first) continue;
+      throw UsageError("the pipeline is cut at segment " + std::to_string(static_cast<int>(first)) +
+                       " by rank 0 and at segment " + std::to_string(static_cast<int>(theirs)) + " by rank " +
+                       std::to_string(rank) +
+                       ": their machines differ; write parallel.partition: uniform, which no machine decides");
+    }
+  }
 }
 
 /// Room for the file tier of all plans: that of a step has room for the updates that it leaves.
@@ -93,13 +120,15 @@ void Trainer::Allocate() {
   workspace_ = Memory(plan_.price.workspace_bytes, gpu);
   const MicroBatchShape shape{spec_.batch.micro_batch_size, spec_.data.sequence_length};
   const SegmentOptions options{spec_.model, plan_.options.compute, shape, gpu ? gpu->device() : Device{}, gpu};
-  for (const SegmentSpec& segment : layout_.segments) segments_.push_back(MakeSegment(segment, options));
+  const StageParts parts = PartsOf(layout_, plan_.options);
+  for (size_t s = 0; s < layout_.segments.size(); ++s)
+    segments_.push_back(parts.segments[s] ? MakeSegment(layout_.segments[s], options) : nullptr);
   if (plan_.options.snapshot)
     background_ = std::make_unique<BackgroundCheckpoints>(
         BackgroundCheckpoints::Options{CheckpointRoot(), spec_.checkpoint.keep, plan_.price.snapshot_bytes,
                                        environment_.attempt, KernelContext{environment_.threads}},
         *communicators_.checkpoint);
-  optimizer_ = std::make_unique<Optimizer>(spec_.optimizer, layout_, environment_.rank);
+  optimizer_ = std::make_unique<Optimizer>(spec_.optimizer, layout_, plan_.options.rank);
   PlaceState();
 
   auto executor = [&](const Plan& plan) {
@@ -205,7 +234,7 @@ void Trainer::LoadState() {
     Event("resume", message);
     state_.seed = spec_.seed;
   }
-  state_.data_width = environment_.size;
+  state_.data_width = mesh_.data_width();
   state_.data = train_data_.identity();
   state_.job_yaml = ToYaml(spec_);
 }

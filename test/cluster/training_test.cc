@@ -117,6 +117,43 @@ TEST_CASE("eight workers over four agents: ZeRO-3 and ZeRO-2 give the bits of on
   CHECK(Curve(*one) == Curve(*four));
 }
 
+TEST_CASE("pipelines over real processes give the bits of none, and go on from each other's checkpoints") {
+  const Training training;
+  const std::vector<std::string> batch = {"--set", "deepspeed.train_micro_batch_size_per_gpu=2", "--set",
+                                          "training.steps=10"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), batch.begin(), batch.end());
+    return more;
+  };
+  auto none = training.Start(with({"--num-gpus", "2"}));
+  training.MustEnd(*none, 0);
+  const std::vector<std::string> curve = Curve(*none);
+  REQUIRE(curve.size() == 10);
+
+  auto over_agents = training.Start(with({"--set", "parallel.pipeline=2", "--set", "parallel.schedule=zb-v"}),
+                                    "127.0.0.1 slots=2\n127.0.0.2 slots=2\n");
+  training.MustEnd(*over_agents, 0);
+  CHECK(Curve(*over_agents) == curve);
+  CHECK(fs::exists(over_agents->run_directory() + "/plan/rank-2.txt"));  // the second stage's
+  CHECK(over_agents->Summary().Find("mesh")->Find("pipeline")->text == "2");
+
+  auto broken = training.Start(with({"--num-gpus", "6", "--set", "job.name=broken", "--set", "parallel.pipeline=3"}),
+                               {}, "step:8/BackwardInput *,rank=3,kill");
+  training.MustEnd(*broken, 128 + SIGKILL);
+  CHECK(CauseOf(broken->Summary(), "rank") == "3");
+  CHECK(CauseOf(broken->Summary(), "signal") == "9");
+  auto resumed = training.Start(
+      with({"--num-gpus", "4", "--set", "job.name=broken", "--resume", "auto", "--set", "parallel.pipeline=2", "--set",
+            "parallel.schedule=interleaved", "--set", "parallel.virtual_stages=2"}));
+  training.MustEnd(*resumed, 0);
+  const std::vector<std::string> rest = Curve(*resumed);
+  REQUIRE(rest.size() >= 5);
+  CHECK(rest == std::vector<std::string>(curve.end() - static_cast<std::ptrdiff_t>(rest.size()), curve.end()));
+  const std::string generate = std::string(DS_BIN_DIR) + "/ds-generate --checkpoint " + resumed->run_directory() +
+                               "/checkpoints/latest --prompt text --tokens 2 > /dev/null";
+  CHECK(std::system(generate.c_str()) == 0);
+}
+
 TEST_CASE("kill -9 of a rank in a step and in a checkpoint: the resumed job continues the same curve") {
   const Training training("llama-tiny");
   auto whole = training.Start({});

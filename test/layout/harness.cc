@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/mesh/mesh.h"
 #include "test/catch.h"
 
 namespace ds::layout_test {
@@ -154,8 +155,9 @@ std::vector<double> RunOutcome::norms() const {
 }
 
 RunOutcome Run(JobSpec spec, const RunOptions& options) {
-  spec.batch.micro_batch_size = spec.batch.train_batch_size / (options.ranks * spec.batch.accumulation);
-  REQUIRE(spec.batch.micro_batch_size * options.ranks * spec.batch.accumulation == spec.batch.train_batch_size);
+  const int width = MeshOf(spec.parallel, options.ranks).data_width();
+  spec.batch.micro_batch_size = spec.batch.train_batch_size / (width * spec.batch.accumulation);
+  REQUIRE(spec.batch.micro_batch_size * width * spec.batch.accumulation == spec.batch.train_batch_size);
   const std::string directory = options.directory.empty() ? NewDirectory() : options.directory;
 
   ThreadWorld world(options.ranks, std::chrono::minutes(2));

@@ -151,7 +151,7 @@ TEST_CASE("the device memory that a GPU job takes is what its plan predicts, les
   for (const SegmentSpec& segment : layout.segments)
     segments.push_back(MakeSegment(segment, {spec.model, plan.options.compute, shape, Device{}, gpu.get()}));
   const Optimizer optimizer(spec.optimizer, layout, 0);
-  Communicators communicators = Communicators::Make(SingleRankFactory(), false, {});
+  Communicators communicators = Communicators::Make(SingleRankFactory(), {});
   auto executor = [&](const Plan& of) {
     return GpuExecutor({BindContext{layout, of, store, arena, shape, spec.model.hidden}, segments, &optimizer,
                         communicators, 1, gpu.get(), nullptr, workspace.Bytes(0, workspace.bytes())});

@@ -27,6 +27,9 @@ TEST_CASE("groups along each axis partition the ranks") {
   CHECK(mesh.Group(3, Axis::data_shard) == std::vector<int>{1, 3, 5});
   CHECK(mesh.Group(5, Axis::pipeline) == std::vector<int>{5, 11});
   CHECK(mesh.data_width() == 3);
+  CHECK(mesh.data_rank(5) == 2);
+  CHECK(mesh.data_rank(8) == 1);  // of the second stage
+  CHECK(Mesh({1, 2, 3, 1, 1, 1}, 6).data_rank(5) == 5);
   CHECK(mesh.str() == "pipeline 2 x data-shard 3 x tensor 2");
 }
 

@@ -6,7 +6,9 @@
 
 #include "runtime/plan/check.h"
 #include "runtime/plan/lifetime.h"
+#include "runtime/plan/partition.h"
 #include "runtime/plan/passes.h"
+#include "runtime/plan/stages.h"
 #include "test/catch.h"
 #include "test/plan/conflicts.h"
 #include "test/plan/models.h"
@@ -53,6 +55,17 @@ Drawn Draw(uint32_t seed, int64_t least_bucket = 1) {
   o.training = random() % 5 != 0;
   const MicroBatchShape shape{Pick<int64_t>(random, {1, 2, 5}), Pick<int64_t>(random, {7, 16})};
   drawn.layout = BuildLayout(BuildSegments(model, o.compute, shape, false, o.recompute), zero, o.ranks);
+  return drawn;
+}
+
+/// The same model over the ranks that `drawn.options` now has.
+Drawn Redrawn(Drawn drawn) {
+  std::vector<SegmentSpec> segments = drawn.layout.segments;
+  ZeroConfig zero;
+  zero.stage = drawn.options.stage;
+  zero.reduce_bucket_size = 7000;
+  zero.param_persistence_threshold = 100;
+  drawn.layout = BuildLayout(std::move(segments), zero, drawn.options.ranks);
   return drawn;
 }
 
@@ -176,6 +189,75 @@ TEST_CASE("drawn plans hold every promise") {
       CheckOrderedByBruteForce(plan);
     }
   }
+}
+
+/// A pipeline of `drawn`'s model, cut anywhere.
+PipelinePlace DrawPipeline(uint32_t seed, const ModelLayout& layout) {
+  std::mt19937 random(seed + 2'000'000);
+  PipelinePlace p;
+  p.schedule = Pick(random, {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+                             ScheduleKind::zb_h1, ScheduleKind::zb_v});
+  p.virtual_stages = p.schedule == ScheduleKind::zb_v          ? 2
+                     : p.schedule == ScheduleKind::interleaved ? Pick(random, {1, 2, 3})
+                                                               : 1;
+  const int segments = static_cast<int>(layout.segments.size());
+  p.stages = std::min(Pick(random, {2, 2, 3, 4}), segments / p.virtual_stages);
+  if (p.stages < 2) p.stages = 2, p.virtual_stages = 1, p.schedule = ScheduleKind::one_f_one_b;
+  std::vector<int> cuts;
+  for (int s = 1; s < segments; ++s) cuts.push_back(s);
+  std::shuffle(cuts.begin(), cuts.end(), random);
+  cuts.resize(static_cast<size_t>(p.stages * p.virtual_stages - 1));
+  cuts.push_back(0);
+  std::sort(cuts.begin(), cuts.end());
+  p.begin = cuts;
+  return p;
+}
+
+/// Plans of all ranks, stage by stage.
+std::vector<Plan> PlansOfRanks(const Drawn& drawn, const std::vector<Plan>& stages) {
+  std::vector<Plan> plans;
+  for (const Plan& stage : stages) {
+    for (int rank = 0; rank < drawn.options.ranks; ++rank) {
+      plans.push_back(stage);
+      plans.back().options.rank = rank;
+    }
+  }
+  return plans;
+}
+
+TEST_CASE("drawn pipelines hold every promise, on every stage and across stages") {
+  int messages = 0, moves = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    Drawn drawn = Draw(seed, 7000);
+    drawn.options.ranks = std::min(drawn.options.ranks, 3);
+    std::mt19937 random(seed);
+    drawn.options.micro_batches = Pick<int64_t>(random, {1, 2, 3, 4, 5, 8});
+    drawn = Redrawn(drawn);
+    if (seed % 2) drawn.options.placement = DrawPlacement(seed, drawn.options.stage);
+    drawn.options.pipeline = DrawPipeline(seed, drawn.layout);
+    const std::vector<Plan> stages = BuildStagePlans(drawn.layout, drawn.options, Machine());
+    const std::vector<Plan> plans = PlansOfRanks(drawn, stages);
+    CHECK(CheckRanks(drawn.layout, plans, true).empty());
+    CHECK(CheckRanks(drawn.layout, plans, false).empty());
+    CHECK(CheckRanks(drawn.layout, stages).empty());
+    std::vector<int> owners(drawn.layout.units.size(), 0), segments(drawn.layout.segments.size(), 0);
+    for (const Plan& plan : stages) {
+      CheckBudgets(drawn.layout, plan);
+      const StageParts parts = PartsOf(drawn.layout, plan.options);
+      for (size_t u = 0; u < owners.size(); ++u) owners[u] += parts.owned[u];
+      for (size_t s = 0; s < segments.size(); ++s) segments[s] += parts.segments[s];
+      for (const Action& action : plan.actions) messages += IsMessage(action), moves += IsMove(action);
+      if (plan.actions.size() < 250) {
+        CheckArena(plan);
+        CheckOrderedByBruteForce(plan);
+      }
+    }
+    for (int count : owners) CHECK(count == 1);
+    for (int count : segments) CHECK(count == 1);
+  }
+  CHECK(messages > 2000);
+  CHECK(moves > 2000);
 }
 
 TEST_CASE("so do drawn plans that keep state on the host and in files") {

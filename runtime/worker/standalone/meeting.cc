@@ -120,7 +120,7 @@ pb::Assignment Settle(const StandaloneOptions& options, Meeting& meeting) {
   }
   RunDirectory& directory = *meeting.directory;
   WriteSpec(directory, spec, machine.machine);
-  directory.Write("plan/rank-0.txt", planned.plan);
+  for (const auto& [rank, plan] : planned.plans) directory.Write("plan/rank-" + std::to_string(rank) + ".txt", plan);
   const auto event = [&](const std::string& kind, const std::string& text) {
     directory.Event(UnixNanoseconds(), "", -1, 1, kind, text);
   };

@@ -30,7 +30,9 @@ TEST_CASE("every file of configs/ reads") {
   for (const auto& entry : std::filesystem::directory_iterator(std::string(DS_SOURCE_DIR) + "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
     CAPTURE(entry.path().string());
+    const int64_t stages = LoadJobSpec(entry.path().string(), {}, 4).parallel.pipeline;
     for (const int64_t ranks : {1, 2, 4}) {
+      if (ranks % stages != 0) continue;
       const JobSpec spec = LoadJobSpec(entry.path().string(), {}, ranks);
       CHECK(spec.name == entry.path().stem().string());
       CHECK(ParseJobSpec(ToYaml(spec), "job.yaml", "/", {}, ranks) == spec);
