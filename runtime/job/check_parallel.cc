@@ -63,8 +63,10 @@ void CheckStages(int64_t ranks, const JobSpec& spec, Problems& problems) {
                        (parallel.virtual_stages > 1 ? " of " + Text(parallel.virtual_stages) + " pieces" : "") +
                        " cannot be cut from a model of " + Text(spec.model.layers) + " layers, which has " +
                        Text(segments) + " segments (the embedding, attention and MLP of each layer, the head); write " +
-                       Nearest(parallel.pipeline, ranks, most) +
-                       (parallel.virtual_stages > 1 ? ", or fewer parallel.virtual_stages" : ""));
+                       (most < 1 ? "fewer parallel.virtual_stages"
+                        : parallel.virtual_stages > 1
+                            ? Nearest(parallel.pipeline, ranks, most) + ", or fewer parallel.virtual_stages"
+                            : Nearest(parallel.pipeline, ranks, most)));
   if (ranks % parallel.pipeline != 0)
     problems.Add(kPipeline, "does not divide the " + Text(ranks) + " ranks of the job; write " +
                                 Nearest(parallel.pipeline, ranks, known ? most : ranks));

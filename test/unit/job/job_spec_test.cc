@@ -136,6 +136,8 @@ TEST_CASE("errors name place, key, value, reason and remedy") {
       {"parallel: {pipeline: 3}", "job.yaml:5:22: parallel.pipeline: 3: ", "the 2 ranks of the job; write 2"},
       {"parallel: {pipeline: 0}", "job.yaml:5:22: parallel.pipeline: 0: ", "too small"},
       {"parallel: {pipeline: 8}", "job.yaml:5:22: parallel.pipeline: 8: ", "cannot be cut from a model of 2 layers"},
+      {"parallel: {pipeline: 2, schedule: interleaved, virtual_stages: 9}",
+       "job.yaml:5:22: parallel.pipeline: 2: ", "the head); write fewer parallel.virtual_stages"},
       {"parallel: {sequence: 2}", "job.yaml:5:22: parallel.sequence: 2: ", "pipeline stages only"},
       {"parallel: {expert: 2}", "job.yaml:5:20: parallel.expert: 2: ", "pipeline stages only"},
       {"parallel: {virtual_stages: 2}", "job.yaml:5:28: parallel.virtual_stages: 2: ", "parallel.pipeline is 1"},
