@@ -38,7 +38,7 @@ TEST_CASE("ds-launch killed before its agents have joined leaves nothing") {
     job.Signal(SIGKILL);
     CHECK(job.Wait() == 128 + SIGKILL);
     INFO(milliseconds << " ms after its start");
-    const bool nothing = job.NothingLeft(5);  // promised: 2 s
+    const bool nothing = job.NothingLeft(2);
     for (const std::string& what : job.Leftovers()) UNSCOPED_INFO(what);
     CHECK(nothing);
   }
